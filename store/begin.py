@@ -20,7 +20,7 @@ from store.conflicts import clear_way
 from store.delegation import AccessCheck
 from store.engine import LostRace
 from store.grants import GrantWriter
-from store.hooks import NO_HOOKS, GrantExtras, HooksByKind
+from store.hooks import NO_HOOKS, AdmissionFacts, GrantExtras, HooksByKind
 from store.idempotency import answer_or_authorize
 from store.queries import read_aggregated_status
 from store.quotas import start_check
@@ -91,7 +91,7 @@ def begin_action(
         extra = GrantExtras()
         with connection.begin_nested() if quota else nullcontext():  # a family writes before the quota is checked
             if hook.admit and plan.row:
-                extra = hook.admit(connection, claim, asked.spec, row, plan.row)
+                extra = hook.admit(connection, AdmissionFacts(claim, asked.spec, row, plan.row))
                 access.authorize_places(request.path, extra.new_places)
             if quota and plan.row:
                 quota.check_grant(connection, kind, found is None, extra)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from pydantic import BaseModel
@@ -36,8 +36,17 @@ class GrantExtras:
     moves: Sequence[Move] = ()  # moves of parts in the same transaction; each needs a row
 
 
+class AdmissionFacts(NamedTuple):
+    """What an `admit` hook decides by: the request and its parsed spec, the object, and the row that allows it."""
+
+    claim: BeginRequest
+    spec: BaseModel | None
+    object_row: MaybeObjectRow
+    row: Row
+
+
 # Decides whether an action may begin, and adds to its grant; or raises Refused.
-AdmitHook = Callable[[sa.Connection, BeginRequest, BaseModel | None, MaybeObjectRow, Row], GrantExtras]
+AdmitHook = Callable[[sa.Connection, AdmissionFacts], GrantExtras]
 
 
 # In a dry run, writes what the action writes next. Returns what the actions do that it requests of other objects.

@@ -29,12 +29,12 @@ from domain.errors import Category, Refused, format_count
 from domain.model import ActionResult, BeginRequest, Grant, Outcome
 from domain.paths import name_of, parent_of, short_path
 from domain.registry import find_requesting_program
-from domain.statetable import Actor, Row
+from domain.statetable import Actor
 from domain.validation import refuse_validation_errors
 from store.edge.addresses import crm_address_of
 from store.edge.previews import preview_cloudlet_action, preview_instance_action
 from store.history import history_line, merge_info
-from store.hooks import GrantExtras, Hooks, MaybeObjectRow
+from store.hooks import AdmissionFacts, GrantExtras, Hooks, MaybeObjectRow
 from store.hostports import release_ports, reserve_ports
 from store.rows import find_object, lock_object
 from store.schema import ObjectRow, objects
@@ -51,10 +51,9 @@ StoredCrmConnection = dict[str, Any] | None  # the stored fields of a CRM connec
 MAX_CASCADED_APPS = 500
 
 
-def admit_cloudlet(
-    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
-) -> GrantExtras:
+def admit_cloudlet(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
     """Refuses an upgrade or maintenance without a connected CRM, and a delete of a non-empty cloudlet."""
+    claim, spec, object_row, _ = facts
     path, action = claim.request.path, claim.request.action
     if object_row is None or isinstance(spec, CloudletSpec):
         assert isinstance(spec, CloudletSpec)
@@ -111,10 +110,9 @@ def _check_can_upgrade(found: ObjectRow, address: CrmAddress | None, spec: Upgra
         raise Refused(Category.NOT_ALLOWED, f"{path} runs {spec.version} already", "name another --version")
 
 
-def admit_instance(
-    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
-) -> GrantExtras:
+def admit_instance(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
     """Refuses unless the cloudlet takes changes, an app's cluster is Ready, and a cluster to delete is empty."""
+    claim, spec, object_row, _ = facts
     request = claim.request
     override = Override(getattr(spec, "override", Override.NONE))
     if override.allows_any_status and not request.force:

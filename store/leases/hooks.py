@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, cast
 
 import sqlalchemy as sa
-from pydantic import BaseModel
 
 from domain.errors import Category, Refused
 from domain.leases.dates import format_date
@@ -28,17 +26,18 @@ from domain.leases.specs import (
     term_of_new_lease,
 )
 from domain.leases.tables import BEFORE_END, END, START, EventStatus, LeaseStatus, ReservationStatus
-from domain.model import ActionResult, BeginRequest, Grant, Move, NewObject, Outcome
+from domain.model import ActionResult, Grant, Move, NewObject, Outcome
 from domain.paths import name_of, parent_of, short_path
 from domain.simulated import simulated_provider_refusal
-from domain.statetable import NONE, Row
-from store.hooks import GrantExtras, Hooks, MaybeObjectRow
+from domain.statetable import NONE
+from store.hooks import AdmissionFacts, AdmitHook, GrantExtras, Hooks
 from store.leases import booking, hosts, parts, updates
 from store.leases.capacity import list_allocations_of_lease, lock_bookings_of_lease, serialize_pool_allocations
 from store.leases.parts import LeaseParts, next_due_date
 from store.leases.previews import preview_host_action, preview_lease_action
 from store.leases.tables import bookings
 from store.rows import find_object
+from store.schema import ObjectRow
 
 _UPDATE_BOOKING = sa.update(bookings).where(bookings.c.reservation == sa.bindparam("which"))
 _BOOKING_ACTIONS = ("create", "update")  # the others write nothing before a refusal
@@ -72,12 +71,10 @@ def finish_lease_action(connection: sa.Connection, grant: Grant, outcome: Outcom
     parts.replace_lease_timers(connection, grant.path, lease.spec["pool"], status, now)
 
 
-def admit_event(
-    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
-) -> GrantExtras:
+def admit_event(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
     """Admits an event only at the time when it is due."""
-    assert object_row
-    _check_due_date(cast(EventFiring, spec), object_row.path, object_row.spec["due"])
+    assert facts.object_row
+    _check_due_date(facts, facts.object_row)
     return GrantExtras()
 
 
@@ -91,13 +88,8 @@ def finish_event_action(connection: sa.Connection, grant: Grant, outcome: Outcom
         )
 
 
-def _admit_create(
-    connection: sa.Connection,
-    claim: BeginRequest,
-    spec: BaseModel | None,
-    object_row: MaybeObjectRow,
-    limits: LeaseLimits,
-) -> GrantExtras:
+def _admit_create(connection: sa.Connection, facts: AdmissionFacts, limits: LeaseLimits) -> GrantExtras:
+    claim, spec = facts.claim, facts.spec
     assert isinstance(spec, LeaseSpec)
     lease = claim.request.path
     dates = term_of_new_lease(spec, claim.at, limits)
@@ -123,14 +115,9 @@ def _admit_create(
     return GrantExtras(new_objects=births, spec=kept, details=terms)
 
 
-def _admit_update(
-    connection: sa.Connection,
-    claim: BeginRequest,
-    spec: BaseModel | None,
-    object_row: MaybeObjectRow,
-    limits: LeaseLimits,
-) -> GrantExtras:
+def _admit_update(connection: sa.Connection, facts: AdmissionFacts, limits: LeaseLimits) -> GrantExtras:
     """Admits an update of a lease: allocates what it needs. Readers see no change before it ends."""
+    claim, spec, object_row, _ = facts
     assert object_row
     assert isinstance(spec, LeaseChange)
     lease, pool, now = object_row.path, object_row.spec["pool"], parts.read_lease_parts(connection, object_row.path)
@@ -162,29 +149,24 @@ def _admit_update(
     return GrantExtras(details=taken.model_copy(update=more))
 
 
-def _admit_start(
-    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow
-) -> GrantExtras:
-    assert object_row
-    now = parts.read_lease_parts(connection, object_row.path)
-    if wrong := now.describe_contradiction(object_row.status):
+def _admit_start(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
+    assert facts.object_row
+    now = parts.read_lease_parts(connection, facts.object_row.path)
+    if wrong := now.describe_contradiction(facts.object_row.status):
         return GrantExtras(details=LeaseGrantDetails(contradiction=wrong))
-    _check_due_date(cast(EventFiring, spec), now.events[START].path, now.events[START].spec["due"])
+    _check_due_date(facts, now.events[START])
     entering = Move(path=now.events[START].path, to=EventStatus.IN_PROGRESS, action="start")
     return GrantExtras(details=_work_details(now), moves=[entering])
 
 
-def _admit_end(
-    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow
-) -> GrantExtras:
+def _admit_end(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
     """Admits the end of a lease: by the clock, by a user before its time, or after a failed start or end."""
-    assert object_row
-    now = parts.read_lease_parts(connection, object_row.path)
-    if wrong := now.why_action_refused("end", object_row.status):
+    assert facts.object_row
+    now = parts.read_lease_parts(connection, facts.object_row.path)
+    if wrong := now.why_action_refused("end", facts.object_row.status):
         return GrantExtras(details=LeaseGrantDetails(contradiction=wrong))
-    firing = cast(EventFiring, spec)
-    if firing.due:
-        _check_due_date(firing, now.events[END].path, now.events[END].spec["due"])
+    if cast(EventFiring, facts.spec).due:
+        _check_due_date(facts, now.events[END])
     moves = [Move(path=now.events[END].path, to=EventStatus.IN_PROGRESS, action="end")]
     if now.events[START].status != EventStatus.DONE:
         told = "closed: the lease ends without having started well"
@@ -195,22 +177,15 @@ def _admit_end(
     return GrantExtras(details=_work_details(now), moves=moves)
 
 
-def _admit_delete(
-    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow
-) -> GrantExtras:
+def _admit_delete(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
     """Admits a delete in every status; also frees bookings whose reservation does not exist any more."""
-    assert object_row
-    work = _work_details(parts.read_lease_parts(connection, object_row.path))
+    lease = facts.claim.request.path
+    work = _work_details(parts.read_lease_parts(connection, lease))
     known = {reservation.path for reservation in work.reservations}
-    lost = [
-        row for row in lock_bookings_of_lease(connection, object_row.path) if row.units and row.reservation not in known
-    ]
+    lost = [row for row in lock_bookings_of_lease(connection, lease) if row.units and row.reservation not in known]
     gone = {"status": ReservationStatus.ERROR, "resource_type": "physical:host"}
     more = [ReservationWork(path=row.reservation, **gone) for row in lost]
     return GrantExtras(details=work.model_copy(update={"reservations": [*work.reservations, *more]}))
-
-
-_AdmitLease = Callable[[sa.Connection, BeginRequest, BaseModel | None, MaybeObjectRow], GrantExtras]
 
 
 def _timer_row(lease: str, pool: str, name: str, due: datetime) -> dict[str, Any]:
@@ -254,13 +229,14 @@ def _resource_details(spec: dict[str, Any]) -> dict[str, Any]:
     return {name: spec[name] for name in names if name in spec}
 
 
-def _check_due_date(firing: EventFiring, event: str, due: str) -> None:
-    if firing.due != due:
-        what = f"it was due at {firing.due}, and has been moved" if firing.due else "only the clock does that"
+def _check_due_date(facts: AdmissionFacts, event: ObjectRow) -> None:
+    asked, due, name = cast(EventFiring, facts.spec).due, event.spec["due"], name_of(event.path)
+    if asked != due:
+        what = f"it was due at {asked}, and has been moved" if asked else "only the clock does that"
         raise Refused(
             Category.NOT_ALLOWED,
-            f"{name_of(event)} comes at {due}: {what}",
-            f"to have it earlier: {_EARLIER[name_of(event)].format(short_path(str(parent_of(event))))}",
+            f"{name} comes at {due}: {what}",
+            f"to have it earlier: {_EARLIER[name].format(short_path(str(parent_of(event.path))))}",
         )
 
 
@@ -276,7 +252,7 @@ def _record_initial_hosts(connection: sa.Connection, lease: str) -> None:
 
 def lease_hooks(limits: LeaseLimits) -> dict[str, Hooks]:
     """Returns the family's hooks by kind. Requests beyond these limits are refused."""
-    by_action: dict[str, _AdmitLease] = {
+    by_action: dict[str, AdmitHook] = {
         "create": partial(_admit_create, limits=limits),
         "update": partial(_admit_update, limits=limits),
         "start": _admit_start,
@@ -284,12 +260,10 @@ def lease_hooks(limits: LeaseLimits) -> dict[str, Hooks]:
         "delete": _admit_delete,
     }
 
-    def admit(
-        connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
-    ) -> GrantExtras:
+    def admit(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
         """Admits an action on a lease. A refusal rolls back what the hook has booked."""
-        with connection.begin_nested() if row.action in _BOOKING_ACTIONS else nullcontext():
-            return by_action[row.action](connection, claim, spec, object_row)
+        with connection.begin_nested() if facts.row.action in _BOOKING_ACTIONS else nullcontext():
+            return by_action[facts.row.action](connection, facts)
 
     return {
         "lease": Hooks(admit=admit, on_finish=finish_lease_action, rehearse=preview_lease_action),

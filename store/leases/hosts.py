@@ -5,16 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 
 import sqlalchemy as sa
-from pydantic import BaseModel
 
 from domain.errors import Category, Refused
 from domain.leases.messages import LeaseGrantDetails
 from domain.leases.specs import HostSpec, HostUpdateSpec
 from domain.leases.tables import HostStatus, LeaseStatus, ReservationStatus
-from domain.model import BeginRequest, Grant, Outcome
+from domain.model import Grant, Outcome
 from domain.paths import name_of, short_path
-from domain.statetable import Row
-from store.hooks import GrantExtras, MaybeObjectRow
+from store.hooks import AdmissionFacts, GrantExtras
 from store.leases import capacity, properties
 from store.leases.booking import build_host_search
 from store.leases.capacity import RETURNING
@@ -25,10 +23,9 @@ from store.schema import objects
 HOLDERS_SHOWN = 5
 
 
-def begin_host_action(
-    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
-) -> GrantExtras:
+def begin_host_action(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
     """Changes the pool's capacity and bookings at begin; returns the started reservations to hand over afterwards."""
+    claim, spec, object_row, row = facts
     host, pool = claim.request.path, claim.request.path.split(":")[1]
     with connection.begin_nested():
         capacity.serialize_pool_allocations(connection, pool)

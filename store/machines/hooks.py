@@ -12,14 +12,15 @@ from pydantic import BaseModel
 from domain.machines import HYPERVISOR_QUEUE, rules, specs
 from domain.machines.messages import MachineGrantDetails
 from domain.machines.tables import BIN_STATUSES, GONE_STATUSES, MEMORY_STATUSES, S
-from domain.model import ActionResult, BeginRequest, Grant, Outcome, Request
+from domain.model import ActionResult, Grant, Outcome, Request
 from domain.orphans import OrphanGrantDetails, OrphanSpec
 from domain.paths import ancestor_paths, is_at_or_below, name_of, root_of
-from domain.statetable import NONE, Row
+from domain.statetable import NONE
 from store.history import merge_info
-from store.hooks import AdmitHook, GrantExtras, Hooks, MaybeObjectRow
-from store.machines.previews import preview_node_action, preview_related_objects
+from store.hooks import AdmissionFacts, AdmitHook, GrantExtras, Hooks, MaybeObjectRow
+from store.machines.previews import IS_MACHINE_ON_NODE, preview_node_action, preview_related_objects
 from store.queries import below_condition
+from store.rows import find_object
 from store.schema import IS_MACHINE, ObjectRow, actions, history, json_key_as_text, objects
 from store.status import update_object_columns
 
@@ -29,17 +30,8 @@ _DISK_ACTIONS = ("add-disk", "attach-disk", "detach-disk")
 
 _SUM_USED_MEMORY = sa.select(
     sa.func.coalesce(sa.func.sum(sa.cast(json_key_as_text(objects.c.spec, "memory"), sa.Integer)), 0)
-).where(
-    IS_MACHINE,
-    json_key_as_text(objects.c.info, "node") == sa.bindparam("node"),
-    objects.c.status.in_(sa.bindparam("statuses", expanding=True)),
-)
-_SELECT_RUNNING_MACHINES = sa.select(objects.c.path, objects.c.spec).where(
-    IS_MACHINE,
-    json_key_as_text(objects.c.info, "node") == sa.bindparam("node"),
-    objects.c.status.in_(sa.bindparam("statuses", expanding=True)),
-)
-_SELECT_SPEC = sa.select(objects.c.spec).where(objects.c.path == sa.bindparam("which"))
+).where(*IS_MACHINE_ON_NODE)
+_SELECT_RUNNING_MACHINES = sa.select(objects.c.path, objects.c.spec).where(*IS_MACHINE_ON_NODE)
 
 
 def _read_statuses(connection: sa.Connection, paths: Sequence[str]) -> dict[str, str]:
@@ -76,6 +68,7 @@ def _machine_of_disk(object_row: MaybeObjectRow) -> str:
 
 
 def _locks_of_machine_action(connection: sa.Connection, request: Request, object_row: MaybeObjectRow) -> Sequence[str]:
+    """Returns the disks to lock: of an action on a machine, or on a cloudspace with its machines."""
     if request.action in _DISK_ACTIONS:
         return [rules.disk_path(request.path, str((request.spec or {}).get("disk", "")))]
     if request.action in _ACTIONS_WITH_DISKS:
@@ -105,19 +98,11 @@ def _locks_of_disk_action(connection: sa.Connection, request: Request, object_ro
     return [_machine_of_disk(object_row)] if attached and _machine_of_disk(object_row) else ()
 
 
-def _locks_of_cloudspace_action(
-    connection: sa.Connection, request: Request, object_row: MaybeObjectRow
-) -> Sequence[str]:
-    return _list_attached_disks(connection, request.path) if request.action in _ACTIONS_WITH_DISKS else ()
-
-
 # Whether an action may begin.
 
 
-def _admit_machine(
-    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
-) -> GrantExtras:
-    request = claim.request
+def _admit_machine(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
+    request, spec, object_row = facts.claim.request, facts.spec, facts.object_row
     _check_ancestors(connection, request)
     if isinstance(spec, specs.NewMachineSpec) and not spec.virtual:
         return GrantExtras(spec=_complete_spec(spec), info=_check_new_machine(connection, spec.model_dump()))
@@ -133,7 +118,7 @@ def _admit_machine(
         rules.check_snapshot(request.action, request.path, object_row.status, spec.snapshot, known, attached)
         return GrantExtras(details=MachineGrantDetails(snapshot=spec.snapshot))
     named = _locks_of_machine_action(connection, request, object_row)
-    return _admit_delete(connection, claim, spec, object_row, row, MachineGrantDetails(named=list(named)))
+    return _admit_delete(connection, facts, MachineGrantDetails(named=list(named)))
 
 
 def _admit_disk_action(connection: sa.Connection, request: Request, spec: specs.DiskNameSpec) -> GrantExtras:
@@ -144,63 +129,51 @@ def _admit_disk_action(connection: sa.Connection, request: Request, spec: specs.
     return GrantExtras(details=MachineGrantDetails(named=[disk], order=spec.model_dump()))
 
 
-def _admit_disk(
-    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
-) -> GrantExtras:
-    request = claim.request
+def _admit_disk(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
+    request, spec = facts.claim.request, facts.spec
     _check_ancestors(connection, request)
-    machine = _machine_of_disk(object_row)
+    machine = _machine_of_disk(facts.object_row)
     if isinstance(spec, specs.MachineNameSpec):
         machine = rules.machine_path(request.path, spec.machine)
-    if isinstance(spec, specs.MachineNameSpec) or request.action == "detach" or row.source == S.TOBEDELETED:
+    if isinstance(spec, specs.MachineNameSpec) or request.action == "detach" or facts.row.source == S.TOBEDELETED:
         kept = _lock_object(connection, machine)
         going = request.action == "destroy" and kept is not None and kept.status in BIN_STATUSES
         if not going:
             rules.check_machine_for_disk(request.action, machine, str(kept.status) if kept else None)
     terms = MachineGrantDetails(named=[machine] if machine else [], machine=machine)
-    return _admit_delete(connection, claim, spec, object_row, row, terms)
+    return _admit_delete(connection, facts, terms)
 
 
-def _admit_cloudspace(
-    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
-) -> GrantExtras:
-    request = claim.request
+def _admit_cloudspace(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
+    request = facts.claim.request
     _check_ancestors(connection, request)
-    if request.action in ("delete", "destroy"):
-        _check_empty(connection, request, spec, ("machine",))
-    terms = MachineGrantDetails(named=list(_locks_of_cloudspace_action(connection, request, object_row)))
-    if request.action == "restore" and object_row:  # objects deleted with it are restored with it
-        terms = terms.model_copy(update={"bin": object_row.info.get("bin")})
-    return _admit_delete(connection, claim, spec, object_row, row, terms)
+    _check_empty(connection, facts, ("machine",))
+    terms = MachineGrantDetails(named=list(_locks_of_machine_action(connection, request, facts.object_row)))
+    if request.action == "restore" and facts.object_row:  # objects deleted with it are restored with it
+        terms = terms.model_copy(update={"bin": facts.object_row.info.get("bin")})
+    return _admit_delete(connection, facts, terms)
 
 
-def _admit_account(
-    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
-) -> GrantExtras:
-    request = claim.request
-    if request.action in ("delete", "destroy"):
-        _check_empty(connection, request, spec, ("cloudspace", "disk", "machine"))
-    named = list((object_row.info if object_row else {}).get("paused", [])) if request.action == "enable" else []
-    return _admit_delete(connection, claim, spec, object_row, row, MachineGrantDetails(named=named))
+def _admit_account(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
+    _check_empty(connection, facts, ("cloudspace", "disk", "machine"))
+    enabled = facts.object_row if facts.claim.request.action == "enable" else None
+    named = list(enabled.info.get("paused", [])) if enabled else []
+    return _admit_delete(connection, facts, MachineGrantDetails(named=named))
 
 
-def _admit_image(
-    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
-) -> GrantExtras:
-    request = claim.request
+def _admit_image(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
+    request = facts.claim.request
     if request.action in ("delete", "destroy"):
         made_from = json_key_as_text(objects.c.spec, "image") == name_of(request.path)
         users = sa.select(objects.c.path).where(
             IS_MACHINE, made_from, objects.c.status.notin_([*GONE_STATUSES, S.VIRTUAL])
         )
         rules.check_image_unused(request.path, request.action, connection.execute(users.limit(100)).scalars())
-    return _admit_delete(connection, claim, spec, object_row, row, MachineGrantDetails())
+    return _admit_delete(connection, facts, MachineGrantDetails())
 
 
-def _admit_node(
-    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
-) -> GrantExtras:
-    request = claim.request
+def _admit_node(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
+    request, spec, object_row = facts.claim.request, facts.spec, facts.object_row
     if request.action == "decommission":
         _lock_nodes(connection)
         rules.check_another_node_enabled(
@@ -219,12 +192,16 @@ def _check_ancestors(connection: sa.Connection, request: Request) -> None:
     rules.check_ancestors_in_use(request.path, request.action, _read_statuses(connection, ancestor_paths(request.path)))
 
 
-def _check_empty(connection: sa.Connection, request: Request, spec: BaseModel | None, kinds: Sequence[str]) -> None:
+def _check_empty(connection: sa.Connection, facts: AdmissionFacts, kinds: Sequence[str]) -> None:
+    """Refuses to delete or destroy what has such objects in it, unless all of it is meant."""
+    request = facts.claim.request
+    if request.action not in ("delete", "destroy"):
+        return
     query = sa.select(objects.c.path, objects.c.status).where(
         below_condition(objects.c.path, request.path), objects.c.kind.in_(kinds)
     )
     contents = {path: status for path, status in connection.execute(query)}  # noqa: C416  rows, not pairs
-    rules.check_empty_or_cascade(request.path, request.action, bool(getattr(spec, "cascade", False)), contents)
+    rules.check_empty_or_cascade(request.path, request.action, bool(getattr(facts.spec, "cascade", False)), contents)
 
 
 def _check_new_machine(connection: sa.Connection, spec: dict[str, Any]) -> dict[str, Any] | None:
@@ -249,8 +226,7 @@ def _check_migration_target(connection: sa.Connection, found: ObjectRow, node: s
 
 def _check_node_room(connection: sa.Connection, name: str, needed: int, here: str = "") -> None:
     node = _lock_object(connection, f"node:{name}")  # locked first: serialises decisions about its memory
-    used = int(connection.execute(_SUM_USED_MEMORY, {"node": name, "statuses": MEMORY_STATUSES}).scalar_one())
-    room = int(node.spec.get("memory", specs.NODE_MEMORY)) - used if node else 0
+    room = _read_free_memory(connection, name, node.spec) if node else 0
     rules.check_node_has_room(name, str(node.status) if node else None, room, needed, here)
 
 
@@ -259,13 +235,13 @@ def _check_machines_have_room(connection: sa.Connection, name: str) -> None:
     running = connection.execute(_SELECT_RUNNING_MACHINES, {"node": name, "statuses": MEMORY_STATUSES})
     machines = {path: int(spec.get("memory", specs.MACHINE_MEMORY)) for path, spec in running}
     if machines:
-        others = [other for other in _list_enabled_nodes(connection) if other != name]
-        rules.check_machines_have_room(name, machines, (_read_free_memory(connection, other) for other in others))
+        others = {other: spec for other, spec in _list_enabled_nodes(connection).items() if other != name}
+        rooms = (_read_free_memory(connection, other, spec) for other, spec in others.items())
+        rules.check_machines_have_room(name, machines, rooms)
 
 
-def _read_free_memory(connection: sa.Connection, name: str) -> int:
-    """Returns the free memory of a node."""
-    spec = connection.execute(_SELECT_SPEC, {"which": f"node:{name}"}).scalar_one_or_none() or {}
+def _read_free_memory(connection: sa.Connection, name: str, spec: dict[str, Any]) -> int:
+    """Returns the free memory of a node with this spec."""
     used = int(connection.execute(_SUM_USED_MEMORY, {"node": name, "statuses": MEMORY_STATUSES}).scalar_one())
     return int(spec.get("memory", specs.NODE_MEMORY)) - used
 
@@ -276,25 +252,21 @@ def _lock_nodes(connection: sa.Connection) -> None:
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended("nodes", 0))))
 
 
-def _list_enabled_nodes(connection: sa.Connection) -> list[str]:
-    query = sa.select(objects.c.path).where(objects.c.kind == "node", objects.c.status == S.ENABLED)
-    return [name_of(path) for path in connection.execute(query).scalars()]
+def _list_enabled_nodes(connection: sa.Connection) -> dict[str, dict[str, Any]]:
+    """Returns the names of the enabled nodes, each with its spec."""
+    query = sa.select(objects.c.path, objects.c.spec).where(objects.c.kind == "node", objects.c.status == S.ENABLED)
+    return {name_of(path): spec for path, spec in connection.execute(query)}
 
 
-def _admit_delete(
-    connection: sa.Connection,
-    claim: BeginRequest,
-    spec: BaseModel | None,
-    object_row: MaybeObjectRow,
-    row: Row,
-    terms: MachineGrantDetails,
-) -> GrantExtras:
+def _admit_delete(connection: sa.Connection, facts: AdmissionFacts, terms: MachineGrantDetails) -> GrantExtras:
     """Admits delete and destroy of every kind. Delete sets how long the entry stays in the recycle bin; the bin's clock
     may destroy only the entry that it read."""
+    claim, spec, object_row, row = facts
     path, info = claim.request.path, None
     if isinstance(spec, specs.DeleteSpec) and row.then in BIN_STATUSES:
-        account = connection.execute(_SELECT_SPEC, {"which": root_of(path)}).scalar_one_or_none()  # its lock is held
-        stays = rules.retention_seconds(spec.retention_days, account, specs.DEFAULT_RETENTION_DAYS)
+        account = find_object(connection, root_of(path))  # its lock is held
+        kept = account.spec if account else None
+        stays = rules.retention_seconds(spec.retention_days, kept, specs.DEFAULT_RETENTION_DAYS)
         terms = terms.model_copy(update={"until": rules.bin_retention_end(claim.at, stays)})
         info = {"until": terms.until}  # written at begin, so that the clock finds it when it is woken
     if isinstance(spec, specs.DestroySpec) and spec.bin is not None:
@@ -325,12 +297,10 @@ def _complete_spec(spec: BaseModel | None) -> dict[str, Any] | None:
 def _admit_unless_orphan(admit: AdmitHook) -> AdmitHook:
     """Wraps an admit hook: an orphan's removal is admitted at once, as it has no parents or contents to check."""
 
-    def admit_any(
-        connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
-    ) -> GrantExtras:
-        if isinstance(spec, OrphanSpec):
+    def admit_any(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
+        if isinstance(facts.spec, OrphanSpec):
             return GrantExtras(details=OrphanGrantDetails(queue=HYPERVISOR_QUEUE))
-        return admit(connection, claim, spec, object_row, row)
+        return admit(connection, facts)
 
     return admit_any
 
@@ -343,7 +313,7 @@ HOOKS: dict[str, Hooks] = {
         rehearse=preview_related_objects,
     ),
     "cloudspace": Hooks(
-        extra_locks=_locks_of_cloudspace_action,
+        extra_locks=_locks_of_machine_action,
         admit=_admit_unless_orphan(_admit_cloudspace),
         on_finish=_finish_delete,
         rehearse=preview_related_objects,

@@ -28,11 +28,12 @@ class _Candidate(NamedTuple):
     info: dict[str, Any]
 
 
-_SELECT_MACHINES_ON_NODE = sa.select(objects.c.path, objects.c.status).where(
+IS_MACHINE_ON_NODE = (
     IS_MACHINE,
     json_key_as_text(objects.c.info, "node") == sa.bindparam("node"),
     objects.c.status.in_(sa.bindparam("statuses", expanding=True)),
 )
+_SELECT_MACHINES_ON_NODE = sa.select(objects.c.path, objects.c.status).where(*IS_MACHINE_ON_NODE)
 _DEPLOYED = [status for status in MACHINE.statuses if status not in (*GONE_STATUSES, S.VIRTUAL)]
 _SELECT_STOPPED = (
     sa.select(objects.c.path, objects.c.info)
@@ -69,13 +70,13 @@ def _list_candidates(
 
 
 def _plan_related(stage: RelatedStage, row: _Candidate) -> PlannedChange | None:
-    during = related_status_during(stage.kind, stage.action, row.status)
+    if not (during := related_status_during(stage.kind, stage.action, row.status)):
+        return None
     place = str(row.info.get(registry.find_kind(stage.kind).place_key) or "")
-    then = related_status_after(stage.kind, stage.action, row.status) if during else ""
-    change = PlannedChange(
+    then = related_status_after(stage.kind, stage.action, row.status)
+    return PlannedChange(
         path=row.path, action=stage.action, placement=place, came_from=row.status, during=during, then=then
     )
-    return change if during else None
 
 
 def _stays_in_bin(grant: Grant, details: MachineGrantDetails, row: _Candidate) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import sqlalchemy as sa
-from pydantic import BaseModel
 
 from domain.connections import check_places_served
 from domain.dryrun import PlannedChange
@@ -18,9 +17,8 @@ from domain.model import BeginRequest, Grant, Outcome
 from domain.orphans import OrphanGrantDetails, OrphanSpec
 from domain.paths import name_of, parent_of, short_path
 from domain.simulated import check_no_place_simulated
-from domain.statetable import Row
 from domain.wire import cloud_queue, split_placement
-from store.hooks import GrantExtras, Hooks, MaybeObjectRow
+from store.hooks import AdmissionFacts, AdmitHook, GrantExtras, Hooks
 from store.mci import adoption
 from store.mci.connections import forget_place_uses, list_mci_places, list_places_used_alone, record_place_uses
 from store.mci.enrolment import add_vms_to_action
@@ -34,10 +32,9 @@ _LOCK_RECORD = (
 _SELECT_EXISTING = sa.select(objects.c.path).where(objects.c.path == sa.bindparam("at_path"))
 
 
-def admit_mci(
-    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
-) -> GrantExtras:
+def admit_mci(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
     """Adds the connections that the action needs to its grant. Refuses what the worker's clouds cannot do."""
+    claim, spec = facts.claim, facts.spec
     forgetting = claim.request.action == "delete" and claim.request.force  # calls no cloud
     if not forgetting:  # checked before anything is written
         new = [group.place for group in spec.subGroups] if isinstance(spec, MciSpec) else []
@@ -47,22 +44,19 @@ def admit_mci(
         if claim.serves is not None:
             check_places_served(places, claim.serves)
     way = _ADMIT_OF_ACTION.get(claim.request.action)
-    return way(connection, claim.request.path, spec, object_row) if way else GrantExtras()
+    return way(connection, facts) if way else GrantExtras()
 
 
-def admit_vm(
-    _connection: sa.Connection, claim: BeginRequest, _spec: BaseModel | None, object_row: MaybeObjectRow, _row: Row
-) -> GrantExtras:
+def admit_vm(_connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
     """Refuses an action on a VM whose place this worker does not serve."""
-    if claim.serves is not None and object_row:
-        check_places_served([object_row.placement], claim.serves)
+    if facts.claim.serves is not None and facts.object_row:
+        check_places_served([facts.object_row.placement], facts.claim.serves)
     return GrantExtras()
 
 
-def admit_orphan(
-    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, _found: MaybeObjectRow, _row: Row
-) -> GrantExtras:
+def admit_orphan(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
     """Admits the removal of a VM without a record; refuses if a record says that the VM is its own."""
+    claim, spec = facts.claim, facts.spec
     assert isinstance(spec, OrphanSpec)
     vm, cloud_id = parent_of(claim.request.path) or "", name_of(claim.request.path)
     record = connection.execute(_LOCK_RECORD, {"at_path": vm}).first()
@@ -87,7 +81,8 @@ def finish_mci_action(connection: sa.Connection, grant: Grant, _outcome: Outcome
         forget_place_uses(connection, grant.path)
 
 
-def _admit_create(connection: sa.Connection, path: str, spec: BaseModel | None, _found: MaybeObjectRow) -> GrantExtras:
+def _admit_create(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
+    path, spec = facts.claim.request.path, facts.spec
     assert isinstance(spec, MciSpec)
     places = sorted({group.place for group in spec.subGroups})
     terms = MciGrantDetails(places=places, prepare=record_place_uses(connection, path, places))
@@ -95,9 +90,8 @@ def _admit_create(connection: sa.Connection, path: str, spec: BaseModel | None, 
     return GrantExtras(details=terms, new_places=places, planned_vms=planned)
 
 
-def _admit_scale_out(
-    connection: sa.Connection, path: str, spec: BaseModel | None, object_row: MaybeObjectRow
-) -> GrantExtras:
+def _admit_scale_out(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
+    path, spec, object_row = facts.claim.request.path, facts.spec, facts.object_row
     assert isinstance(spec, ScaleSpec)
     assert object_row
     group = MciSpec.model_validate(object_row.spec).find_group(spec.subGroup)
@@ -109,9 +103,8 @@ def _admit_scale_out(
     return GrantExtras(details=terms, new_places=[group.place], planned_vms=spec.count)
 
 
-def _admit_scale_in(
-    connection: sa.Connection, path: str, spec: BaseModel | None, object_row: MaybeObjectRow
-) -> GrantExtras:
+def _admit_scale_in(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
+    path, spec, object_row = facts.claim.request.path, facts.spec, facts.object_row
     assert isinstance(spec, ScaleSpec)
     assert object_row
     MciSpec.model_validate(object_row.spec).find_group(spec.subGroup)
@@ -122,15 +115,13 @@ def _admit_scale_in(
     return GrantExtras()
 
 
-def _admit_delete(connection: sa.Connection, path: str, _spec: BaseModel | None, _found: MaybeObjectRow) -> GrantExtras:
-    return GrantExtras(
-        details=MciGrantDetails(
-            places=list_mci_places(connection, path), alone=list_places_used_alone(connection, path)
-        )
-    )
+def _admit_delete(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
+    path = facts.claim.request.path
+    places, alone = list_mci_places(connection, path), list_places_used_alone(connection, path)
+    return GrantExtras(details=MciGrantDetails(places=places, alone=alone))
 
 
-_ADMIT_OF_ACTION: dict[str, Callable[[sa.Connection, str, BaseModel | None, MaybeObjectRow], GrantExtras]] = {
+_ADMIT_OF_ACTION: dict[str, AdmitHook] = {
     "create": _admit_create,
     "scale-out": _admit_scale_out,
     "scale-in": _admit_scale_in,

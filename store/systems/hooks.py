@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Annotated, Any, NamedTuple
 
 import sqlalchemy as sa
-from pydantic import BaseModel
 
 from domain.dryrun import PlannedChange
 from domain.errors import Category, Refused
@@ -16,7 +15,7 @@ from domain.orphans import OrphanGrantDetails, OrphanSpec
 from domain.paths import ancestor_paths, parent_of
 from domain.services.definition import Node
 from domain.services.rollout import ServiceFacts
-from domain.statetable import NONE, Actor, Row, Ruling
+from domain.statetable import NONE, Actor, Ruling
 from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemGrantDetails, SystemWork, backend_queue
 from domain.systems.rules import (
     FORMER_KEY,
@@ -39,7 +38,7 @@ from domain.systems.specs import DeploySpec, SystemSpec, is_service, stored_jobs
 from domain.systems.tables import BACKEND, NUMBER_PREFIX_OF, PART, SYSTEM, DeployStage, PartState
 from store.dbtime import resolve_write_time
 from store.history import NOT_OWNED_MESSAGE, history_line
-from store.hooks import GrantExtras, Hooks, MaybeObjectRow
+from store.hooks import AdmissionFacts, GrantExtras, Hooks
 from store.hostports import release_ports, reserve_ports
 from store.rows import find_object, lock_object
 from store.schema import IS_LEAVING_PART, ActionRow, ObjectRow, Path, define_table, json_key_as_text, objects
@@ -104,10 +103,9 @@ _PART_AT_REST = ObjectSet(
 )
 
 
-def admit_system_action(
-    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
-) -> GrantExtras:
+def admit_system_action(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
     """Admits an action on a system or part: its system must be stable and the definition must fit in its tree."""
+    claim, spec, object_row, _ = facts
     request = claim.request
     root = next(iter(ancestor_paths(request.path)), request.path)
     if isinstance(spec, SystemSpec):

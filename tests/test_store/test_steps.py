@@ -15,7 +15,6 @@ from domain.errors import Category, Refused
 from domain.model import (
     ActionEnding,
     ActionResult,
-    BeginRequest,
     Grant,
     Move,
     NewObject,
@@ -24,10 +23,10 @@ from domain.model import (
     Step,
     StepResult,
 )
-from domain.statetable import NONE, Row
+from domain.statetable import NONE
 from store import audit
 from store.begin import begin_action
-from store.hooks import GrantExtras, Hooks, MaybeObjectRow
+from store.hooks import AdmissionFacts, GrantExtras, Hooks, MaybeObjectRow
 from tests.test_store.driver import EVERYBODY, FRONT_1, FRONT_2, WEB, StoreDriver, claim, group
 
 GUEST = f"{WEB}:vm:guest"
@@ -253,13 +252,11 @@ class Told(BaseModel):
 
 
 def admit(found: list[MaybeObjectRow]) -> Any:
-    def decide(
-        connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, thing: MaybeObjectRow, row: Row
-    ) -> GrantExtras:
-        found.append(thing)
-        if claim.request.reason == "no":
+    def decide(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
+        found.append(facts.object_row)
+        if facts.claim.request.reason == "no":
             raise Refused(Category.QUOTA, "the family says no", "ask again")
-        return GrantExtras(details=Told(row=row.action), info={"ridden": True})
+        return GrantExtras(details=Told(row=facts.row.action), info={"ridden": True})
 
     return decide
 
@@ -318,9 +315,7 @@ async def test_what_a_hook_locks_more_is_serialised_as_well(pair: tuple[StoreDri
 
 
 async def test_a_hook_bears_objects_of_other_kinds(driver: StoreDriver, hooks: dict[str, Hooks]) -> None:
-    def bear(
-        connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, thing: MaybeObjectRow, row: Row
-    ) -> GrantExtras:
+    def bear(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
         return GrantExtras(new_objects=[NewObject(GUEST, "vm", "", {"born": "with it"})])
 
     hooks["mci"] = Hooks(admit=bear)
@@ -335,9 +330,7 @@ async def test_where_an_object_is_does_not_make_it_a_target_that_must_be_landed(
 ) -> None:
     """Only members of a group are landed one by one; any other object ends with its action, wherever it is."""
 
-    def place(
-        connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, thing: MaybeObjectRow, row: Row
-    ) -> GrantExtras:
+    def place(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
         return GrantExtras(placement="store/cellar", spec={})
 
     hooks["disk"] = Hooks(admit=place)

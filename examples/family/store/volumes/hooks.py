@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from pydantic import BaseModel
 
-from domain.model import BeginRequest
-from domain.statetable import Row
 from domain.volumes.rules import refuse_to_shrink
 from domain.volumes.specs import Resize
-from store.hooks import GrantExtras, Hooks, MaybeObjectRow
+from store.hooks import AdmissionFacts, GrantExtras, Hooks
 
 
-def _admit(
-    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
-) -> GrantExtras:
-    if isinstance(spec, Resize) and object_row:
-        refuse_to_shrink(claim.request.path, int(object_row.info.get("size", 0)), spec.size)
+def _admit(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
+    if isinstance(facts.spec, Resize) and facts.object_row:
+        refuse_to_shrink(facts.claim.request.path, int(facts.object_row.info.get("size", 0)), facts.spec.size)
     return GrantExtras()
 
 
