@@ -18,6 +18,7 @@ from domain.paths import check_path
 from domain.quotafile import Quotas
 from domain.quotas import WINDOW_MICROS, Quota, QuotaQuery, QuotasView, QuotaUse, TenantQuota, check_room, next_turn
 from domain.requests import is_asked_by_parent
+from store.advisory import acquire_key_lock
 from store.dbtime import read_database_micros
 from store.hooks import GrantExtras
 from store.once import is_done, mark_done
@@ -94,9 +95,7 @@ def start_check(
     quota = quotas.quota_of(tenant) if quotas else None
     if quota is None:
         return None
-    if connection.dialect.name == "postgresql":
-        turn = sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(f"quota {tenant}", 0))
-        connection.execute(sa.select(turn))
+    acquire_key_lock(connection, f"quota {tenant}")
     by_program = is_asked_by_parent(claim) or bool(asked.program)
     counted = f"rate {claim.run}"  # a run may ask again: its worker died, or what was in the way is gone
     if quota.requests_per_minute and not by_program and not is_done(connection, counted):

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from domain.leases.capacity import Allocation, ResourceSize, count_fitting_instances
 from domain.leases.properties import parse_condition
+from store.advisory import acquire_key_lock
 from store.leases.properties import host_condition_clause
 from store.leases.tables import AllocationRow, BookingRow, HostRow, allocations, bookings, hosts
 
@@ -64,10 +65,8 @@ _LOCK_THESE_BOOKINGS = _LOCK_BOOKINGS.where(bookings.c.reservation.in_(sa.bindpa
 
 
 def serialize_pool_allocations(connection: sa.Connection, pool: str) -> None:
-    """Serialises allocations in a pool until the transaction ends. On SQLite every writer is alone anyway."""
-    if connection.dialect.name == "postgresql":
-        key = sa.func.hashtextextended(f"lease capacity {pool}", 0)
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
+    """Serialises allocations in a pool until the transaction ends."""
+    acquire_key_lock(connection, f"lease capacity {pool}")
 
 
 def find_hosts_with_room(connection: sa.Connection, wish: HostSearch, prefer: Sequence[str] = ()) -> dict[str, int]:
@@ -92,8 +91,12 @@ def insert_allocations(
     connection: sa.Connection, booking: BookingRow, places: Mapping[str, int], phase: str = HELD
 ) -> None:
     """Inserts the allocations of a booking."""
+    kept = {name: getattr(booking, name) for name in ("reservation", "lease", "starts", "ends", "whole")}
     size = size_from_row(booking)
-    lines = [_allocation_row(booking, host, units, size, phase) for host, units in places.items()]
+    lines = [
+        kept | {"host": host, "units": units, "phase": phase, **size_columns(size.multiplied_by(units))}
+        for host, units in places.items()
+    ]
     if lines:
         connection.execute(_INSERT_ALLOCATIONS, lines)
 
@@ -204,11 +207,6 @@ def _hosts_with_allocations(
         for host in page:
             mine = (row for row in taken if row.host == host.host)
             yield host, [Allocation(row.starts, row.ends, size_from_row(row), row.whole) for row in mine]
-
-
-def _allocation_row(booking: BookingRow, host: str, units: int, size: ResourceSize, phase: str) -> dict[str, Any]:
-    kept = {name: getattr(booking, name) for name in ("reservation", "lease", "starts", "ends", "whole")}
-    return kept | {"host": host, "units": units, "phase": phase, **size_columns(size.multiplied_by(units))}
 
 
 def size_columns(size: ResourceSize) -> dict[str, int]:

@@ -16,6 +16,7 @@ from domain.model import ActionResult, Grant, Outcome, Request
 from domain.orphans import OrphanGrantDetails, OrphanSpec
 from domain.paths import ancestor_paths, is_at_or_below, name_of, root_of
 from domain.statetable import NONE
+from store.advisory import acquire_key_lock
 from store.history import merge_info
 from store.hooks import AdmissionFacts, AdmitHook, GrantExtras, Hooks, MaybeObjectRow
 from store.machines.previews import IS_MACHINE_ON_NODE, preview_node_action, preview_related_objects
@@ -175,7 +176,7 @@ def _admit_image(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtra
 def _admit_node(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
     request, spec, object_row = facts.claim.request, facts.spec, facts.object_row
     if request.action == "decommission":
-        _lock_nodes(connection)
+        acquire_key_lock(connection, "nodes")  # each must see the others, as the last enabled node has to stay
         rules.check_another_node_enabled(
             name_of(request.path), _list_enabled_nodes(connection), f"decommission of {request.path}"
         )
@@ -244,12 +245,6 @@ def _read_free_memory(connection: sa.Connection, name: str, spec: dict[str, Any]
     """Returns the free memory of a node with this spec."""
     used = int(connection.execute(_SUM_USED_MEMORY, {"node": name, "statuses": MEMORY_STATUSES}).scalar_one())
     return int(spec.get("memory", specs.NODE_MEMORY)) - used
-
-
-def _lock_nodes(connection: sa.Connection) -> None:
-    """Serialises decommissions on PostgreSQL: each must see the other, as the last enabled node has to stay."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended("nodes", 0))))
 
 
 def _list_enabled_nodes(connection: sa.Connection) -> dict[str, dict[str, Any]]:
