@@ -20,9 +20,9 @@ from store.land import land_targets
 from store.once import mark_done
 from store.queries import read_aggregated_status
 from store.recovery import restore_objects
-from store.schema import ActionRow, actions, locks, objects
+from store.schema import actions, locks, objects
 from store.status import ObjectSet, record_lines, update_object_columns
-from store.steps import apply_step
+from store.steps import apply_step, lock_action
 
 UNANSWERED_MESSAGE = "no clear answer from the cloud before the action ended"
 LEFT_OVER_MESSAGE = f"the action ended and left it under way; {RESTORED}"
@@ -31,15 +31,6 @@ UNKNOWN_ACTION_MESSAGE = (
     "nothing was written; look at the object's present status, then ask again"
 )
 
-_LOCK_ACTION = (
-    sa.select(actions)
-    .where(
-        actions.c.epoch == sa.bindparam("mine"),
-        actions.c.run == sa.bindparam("by"),
-        actions.c.path == sa.bindparam("at_path"),
-    )
-    .with_for_update()
-)
 _END_ACTION = sa.update(actions).where(actions.c.epoch == sa.bindparam("mine"))
 _DELETE_LOCKS = sa.delete(locks).where(locks.c.owner == sa.bindparam("owner"), locks.c.run == sa.bindparam("by"))
 
@@ -57,29 +48,20 @@ _SELECT_UNFINISHED = (
     .order_by(objects.c.path)
     .with_for_update()
 )
-_LOCK_OBJECT_UNDER_WAY = (
-    sa.select(objects.c.status, objects.c.info)
-    .where(
-        objects.c.path == sa.bindparam("at_path"),
-        objects.c.epoch == sa.bindparam("mine"),
-        objects.c.target_action != NONE,
-    )
-    .with_for_update()
-)
-_OBJECT_ITSELF = ObjectSet(
+_IS_OWN_UNDER_WAY = (
     objects.c.path == sa.bindparam("at_path"),
     objects.c.epoch == sa.bindparam("mine"),
     objects.c.target_action != NONE,
 )
+_LOCK_OBJECT_UNDER_WAY = sa.select(objects.c.status, objects.c.info).where(*_IS_OWN_UNDER_WAY).with_for_update()
+_OBJECT_ITSELF = ObjectSet(*_IS_OWN_UNDER_WAY)
 
 
 def finish_action(connection: sa.Connection, hooks: HooksByKind, ending: ActionEnding) -> Outcome:
     """Ends an action. A second call returns the stored outcome; objects that a later action owns stay unchanged."""
-    mine = {"mine": ending.epoch, "by": ending.run, "at_path": ending.path}
-    row = connection.execute(_LOCK_ACTION, mine).one_or_none()
-    if row is None:
+    action = lock_action(connection, ending.epoch)
+    if action is None or (action.run, action.path) != (ending.run, ending.path):
         return _outcome_of_unknown_action(connection, ending)
-    action = ActionRow(*row)
     if action.outcome:
         return Outcome.model_validate(action.outcome)
     grant = grant_of_action(action)

@@ -8,7 +8,6 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.errors import format_one_line
-from domain.locks import LockMode
 from domain.model import ActionResult, Outcome
 from domain.paths import kind_of
 from domain.statetable import NONE, RESTORED, Actor, LineEffect, describe_recovery
@@ -19,6 +18,7 @@ from store.hooks import NO_HOOKS, HooksByKind
 from store.queries import at_or_below_condition, read_aggregated_status
 from store.schema import ActionRow, actions, locks, objects
 from store.status import ObjectSet
+from store.steps import list_locked_paths
 
 _SELECT_UNDER_WAY = (
     sa.select(objects.c.path)
@@ -30,10 +30,6 @@ _SELECT_UNDER_WAY = (
     )
     .limit(1)
 )
-_SELECT_EXCLUSIVE_LOCKS = sa.select(locks.c.path).where(
-    locks.c.owner == sa.bindparam("by"), locks.c.run == sa.bindparam("in_run"), locks.c.mode == LockMode.X.value
-)
-
 CUT_OFF_MESSAGE = f"the action before was cut off; {RESTORED}, without asking the cloud"
 
 
@@ -100,8 +96,7 @@ def restore_status(connection: sa.Connection, which: sa.ColumnElement[bool], at:
 def _list_paths_locked_by(connection: sa.Connection, action: ActionRow) -> dict[str, None]:
     """Returns the paths that the action locked exclusively: it changed nothing outside them."""
     owner = registry.workflow_id_of(action.path, action.action)
-    held = connection.execute(_SELECT_EXCLUSIVE_LOCKS, {"by": owner, "in_run": action.run}).scalars()
-    return dict.fromkeys((action.path, *held))
+    return dict.fromkeys((action.path, *list_locked_paths(connection, owner, action.run)))
 
 
 def _has_objects_under_way(connection: sa.Connection, path: str, epoch: int) -> bool:

@@ -125,6 +125,11 @@ def lock_action(connection: sa.Connection, epoch: int) -> ActionRow | None:
     return ActionRow(*row) if row else None
 
 
+def list_locked_paths(connection: sa.Connection, owner: str, run: str) -> list[str]:
+    """Returns the paths that a run has locked exclusively."""
+    return list(connection.execute(_SELECT_EXCLUSIVE_LOCKS, {"by": owner, "in_run": run}).scalars())
+
+
 def apply_step(
     connection: sa.Connection, hooks: HooksByKind, step: Step, action: ActionRow | None = None
 ) -> StepResult:
@@ -135,7 +140,7 @@ def apply_step(
     action = action or lock_action(connection, step.epoch)
     held: list[str] = []
     if action and action.ended_at is None:
-        held = list(connection.execute(_SELECT_EXCLUSIVE_LOCKS, {"by": action.path, "in_run": action.run}).scalars())
+        held = list_locked_paths(connection, action.path, action.run)
     return apply_moves(connection, hooks, step, action.action if action else "step", held)
 
 

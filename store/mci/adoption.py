@@ -20,10 +20,10 @@ from store.mci.connections import record_place_uses
 from store.mci.groups import vm_number_in_name
 from store.mci.tables import unanswered_orders
 from store.rows import lock_object
-from store.schema import ObjectRow, actions
+from store.schema import ObjectRow
 from store.status import OBJECT_BY_PATH, create_objects, update_object_columns
+from store.steps import lock_action
 
-_LOCK_ACTION = sa.select(actions.c.ended_at).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
 # Sweeps remove VMs that are listed as unanswered; this one has a record again.
 _DELETE_UNANSWERED = sa.delete(unanswered_orders).where(
     unanswered_orders.c.place == sa.bindparam("at_place"), unanswered_orders.c.path == sa.bindparam("at_path")
@@ -50,7 +50,7 @@ def adopt_orphan(connection: sa.Connection, adoption: AdoptOrphanOrder) -> str:
     """Gives the orphan's VM to the record and returns its status. A repeated call returns the same."""
     order = adoption.order
     vm, cloud_id = parent_of(order.path) or "", name_of(order.path)
-    action = connection.execute(_LOCK_ACTION, {"mine": order.epoch}).first()
+    action = lock_action(connection, order.epoch)
     if action is None or action.ended_at is not None:
         raise Refused(
             Category.CONFLICT, f"{order.path} is no longer held by this action", f"starter locks {order.path}"
