@@ -19,7 +19,8 @@ from store.conflicts import refuse_dry_run_beside_action
 from store.delegation import AccessCheck
 from store.hooks import NO_HOOKS, HooksByKind
 from store.recovery import CUT_OFF_MESSAGE, abandon_run
-from store.schema import ObjectRow, history, locks, objects
+from store.rows import find_object, find_objects
+from store.schema import history, locks, objects
 
 CHANGES_SHOWN = 100
 
@@ -42,8 +43,6 @@ _SELECT_LOCKED = (
     .where(locks.c.run == sa.bindparam("in_run"), locks.c.mode != LockMode.IX.value)
     .order_by(locks.c.path)
 )
-_SELECT_THESE = sa.select(objects).where(objects.c.path.in_(sa.bindparam("paths", expanding=True)))
-_SELECT_SPEC = sa.select(objects.c.spec).where(objects.c.path == sa.bindparam("at_path"))
 
 
 def preview_admission(
@@ -64,30 +63,24 @@ def preview_admission(
             abandon_run(connection, hooks, holder.owner, holder.run, claim.at, CUT_OFF_MESSAGE)
         if refused := refuse_dry_run_beside_action(connection, claim):
             return DryRun(refusal=refused)
-        spec_before = _read_spec(connection, claim.request.path)
+        before = find_object(connection, claim.request.path)
         answer = begin_action(connection, hooks, claim, access, quotas=quotas)
         found = DryRun(grant=answer.grant, refusal=answer.refusal, outcome=answer.outcome)
         if answer.grant is None or answer.outcome or answer.grant.ruling is not Ruling.GO:
             return found
         rehearse = hooks.get(kind_of(answer.grant.path), NO_HOOKS).rehearse
         requested = rehearse(connection, claim, answer.grant) if rehearse else ()
-        preview = _preview_action(connection, answer.grant, claim, spec_before, requested)
+        preview = _preview_action(connection, answer.grant, claim, before.spec if before else None, requested)
         return found.model_copy(update={"preview": preview})
     finally:
         attempt.rollback()
-
-
-def _read_spec(connection: sa.Connection, path: str) -> dict[str, Any] | None:
-    """Returns an object's stored spec; None if there is no object."""
-    spec: dict[str, Any] | None = connection.execute(_SELECT_SPEC, {"at_path": path}).scalar_one_or_none()
-    return spec
 
 
 def _preview_action(
     connection: sa.Connection,
     grant: Grant,
     claim: BeginRequest,
-    spec_before: dict[str, Any] | None,
+    before: dict[str, Any] | None,
     requested: Sequence[PlannedChange],
 ) -> ActionPreview:
     """Lists the objects that the action begins on or will act on, what each becomes, what is locked, and the spec's
@@ -106,16 +99,11 @@ def _preview_action(
         )
     targets = [change for change in found.values() if change.path != grant.path and _takes_actions(change)]
     targets += requested
-    before, after = spec_before, _read_spec(connection, grant.path)
-    changed = (
-        {
-            key: [before.get(key), after.get(key)]
-            for key in dict.fromkeys([*before, *after])
-            if before.get(key) != after.get(key)
-        }
-        if before is not None and after
-        else {}
-    )
+    found_after = find_object(connection, grant.path)
+    changed = {}
+    if before is not None and found_after and (after := found_after.spec):
+        keys = dict.fromkeys([*before, *after])
+        changed = {key: [before.get(key), after.get(key)] for key in keys if before.get(key) != after.get(key)}
     return ActionPreview(
         targets=len(targets),
         changes=_complete_changes(connection, targets[:CHANGES_SHOWN], claim.real_backends),
@@ -140,7 +128,7 @@ def _complete_changes(
 ) -> list[PlannedChange]:
     """Marks what exists, or would exist, only in a simulation, and writes statuses as the source systems do."""
     telling = {change.path: registry.kind_at(change.path).path_telling_simulation(change.path) for change in changes}
-    rows = [ObjectRow(*row) for row in connection.execute(_SELECT_THESE, {"paths": sorted(set(telling.values()))})]
+    rows = find_objects(connection, sorted(set(telling.values())))
     known = {row.path: (row.spec, row.placement, real, row.info) for row in rows}
     simulated = {
         path: registry.kind_at(path).has_simulated_provider(*known.get(path, ({}, "", real, {})))

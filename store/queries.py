@@ -16,7 +16,7 @@ from domain.locks import HeldLock, LockMode
 from domain.model import HistoryLine, ObjectView, Outcome, PlacementCounts, TargetFailure, TreeView
 from domain.paths import check_path, is_at_or_below
 from domain.statetable import NONE, Actor, LineEffect
-from store.rows import find_object
+from store.rows import find_object, find_objects
 from store.schema import LockRow, ObjectRow, actions, history, locks, objects
 
 MAX_MEMBERS = 20_000
@@ -58,13 +58,9 @@ def read_object(connection: sa.Connection, path: str, members: bool = False) -> 
     return view.model_copy(update={"members": _read_members(connection, path)}) if members else view
 
 
-_SELECT_THESE = sa.select(objects).where(objects.c.path.in_(sa.bindparam("paths", expanding=True)))
-
-
 def read_objects(connection: sa.Connection, paths: Sequence[str]) -> dict[str, ObjectView]:
     """Returns the objects that exist at these paths, by path."""
-    rows = [ObjectRow(*row) for row in connection.execute(_SELECT_THESE, {"paths": list(paths)})]
-    return {view.path: view for view in _object_views(connection, rows)}
+    return {view.path: view for view in _object_views(connection, find_objects(connection, paths))}
 
 
 _COUNT_BY_PLACE = (
@@ -182,22 +178,20 @@ def read_last_action(connection: sa.Connection, path: str, hidden_action: str = 
     hidden = registry.kind_at(path).table.hidden_actions
     which = actions.c.action == hidden_action if hidden_action else actions.c.action.not_in(hidden)
     query = sa.select(*_ACTION_COLUMNS).where(actions.c.path == path, which)
-    row = connection.execute(query.order_by(actions.c.epoch.desc()).limit(1)).mappings().one_or_none()
-    if row is None:
-        raise Refused(
-            Category.NOT_FOUND, f"no action on {path} is on record", f"see what happened: starter history {path}"
-        )
-    return ActionView(**row)
+    query = query.order_by(actions.c.epoch.desc()).limit(1)
+    return _read_action_view(connection, query, f"no action on {path} is on record", path)
 
 
 def read_action(connection: sa.Connection, run: str) -> ActionView:
     """Returns the action that a run carries out, with its outcome once it has ended."""
     query = sa.select(*_ACTION_COLUMNS).where(actions.c.run == run)
+    return _read_action_view(connection, query, f"there is no action of run {run[:100]}", "PATH")
+
+
+def _read_action_view(connection: sa.Connection, query: sa.Select[Any], absent: str, path: str) -> ActionView:
     row = connection.execute(query).mappings().one_or_none()
     if row is None:
-        raise Refused(
-            Category.NOT_FOUND, f"there is no action of run {run[:100]}", "see what happened: starter history PATH"
-        )
+        raise Refused(Category.NOT_FOUND, absent, f"see what happened: starter history {path}")
     return ActionView(**row)
 
 

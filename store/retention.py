@@ -19,6 +19,7 @@ from domain.invariants import AuditedHistoryLine, HistoryChecker, HistoryPositio
 from domain.paths import kind_of, parent_of
 from domain.statetable import LineEffect
 from store.healing import list_leftovers
+from store.rows import find_objects
 from store.schema import ActionRow, HistoryRow, actions, history, locks, objects, pruned
 
 ACTIONS_PER_BATCH = 100  # per transaction
@@ -92,7 +93,6 @@ _SELECT_STRAY_LINES = (
 )
 _DELETE_LINE = sa.delete(history).where(history.c.seq == sa.bindparam("number"))
 _DELETE_ACTION = sa.delete(actions).where(actions.c.epoch == sa.bindparam("number"), ~_IS_CURRENT)
-_SELECT_OBJECT = sa.select(objects.c.path).where(objects.c.path == sa.bindparam("at_path"))
 _DELETE_PRUNED = sa.delete(pruned).where(pruned.c.path == sa.bindparam("at_path"))
 _DELETE_PRUNED_BELOW = sa.delete(pruned).where(
     pruned.c.path > sa.bindparam("low"), pruned.c.path < sa.bindparam("high")
@@ -182,8 +182,9 @@ def _store_history_begins(
     """
     if not begins:
         return
-    living = {above: _object_exists(connection, above) for above in {parent_of(path) or "" for path in vanished}}
-    forgotten = {path for path in vanished if not living[parent_of(path) or ""]}
+    above = {path: parent_of(path) or "" for path in vanished}
+    living = {row.path for row in find_objects(connection, set(above.values()))}
+    forgotten = {path for path in vanished if above[path] not in living}
     connection.execute(_DELETE_PRUNED, [{"at_path": path} for path in begins])
     if kept := [{"path": path, **begin._asdict()} for path, begin in begins.items() if path not in forgotten]:
         connection.execute(sa.insert(pruned), kept)
@@ -191,7 +192,3 @@ def _store_history_begins(
         connection.execute(
             _DELETE_PRUNED_BELOW, [{"low": f"{path}:", "high": f"{path};"} for path in sorted(forgotten)]
         )
-
-
-def _object_exists(connection: sa.Connection, path: str) -> bool:
-    return connection.execute(_SELECT_OBJECT, {"at_path": path}).first() is not None

@@ -24,12 +24,12 @@ from store.mci.connections import forget_place_uses, list_mci_places, list_place
 from store.mci.enrolment import add_vms_to_action
 from store.mci.groups import highest_vm_number_ever, lock_vms_of_group
 from store.mci.unanswered import keep_unanswered_orders
+from store.rows import find_object
 from store.schema import objects
 
 _LOCK_RECORD = (
     sa.select(objects.c.status, objects.c.info).where(objects.c.path == sa.bindparam("at_path")).with_for_update()
 )
-_SELECT_EXISTING = sa.select(objects.c.path).where(objects.c.path == sa.bindparam("at_path"))
 
 
 def admit_mci(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras:
@@ -74,10 +74,7 @@ def admit_orphan(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtra
 
 def finish_mci_action(connection: sa.Connection, grant: Grant, _outcome: Outcome, _at: datetime) -> None:
     """Removes the uses of an MCI that does not exist any more."""
-    if (
-        grant.action in ("create", "delete")
-        and not connection.execute(_SELECT_EXISTING, {"at_path": grant.path}).first()
-    ):
+    if grant.action in ("create", "delete") and find_object(connection, grant.path) is None:
         forget_place_uses(connection, grant.path)
 
 

@@ -20,6 +20,7 @@ from store.grants import SELECT_MEMBER_RANGES, ranges_to_chunks
 from store.history import history_line
 from store.mci.connections import list_mci_places
 from store.mci.groups import count_vms
+from store.rows import LOCK_AT_REST, find_object
 from store.schema import objects
 from store.status import OBJECT_BY_PATH
 
@@ -34,12 +35,6 @@ _SELECT_VMS_IN_STATUS = (
     .order_by(objects.c.path)
 )
 _SELECT_PLACES = sa.select(objects.c.placement).where(objects.c.parent == sa.bindparam("which")).distinct()
-_LOCK_VMS_AT_REST = (
-    sa.select(objects.c.path, objects.c.status, objects.c.epoch)
-    .where(objects.c.path.in_(sa.bindparam("names", expanding=True)), objects.c.target_action == NONE)
-    .order_by(objects.c.path)
-    .with_for_update()
-)
 # begin locks an MCI before it judges its VMs, so this lock serialises surveys with it.
 _LOCK_MCIS = (
     sa.select(objects.c.path, objects.c.target_action)
@@ -52,8 +47,7 @@ _LOCK_MCIS = (
 def plan_survey(connection: sa.Connection, survey: SurveyRequest) -> SurveyPlan:
     """Plans a survey: the chunks of VMs to ask clouds about, and the places to search for orphans."""
     registry.kind_at(survey.path)
-    found = connection.execute(sa.select(objects.c.path).where(objects.c.path == survey.path)).scalar()
-    if found is None:
+    if find_object(connection, survey.path) is None:
         hint = "see what there is: starter mci list"
         raise Refused(Category.NOT_FOUND, f"there is no such MCI: {survey.path}", hint)
     statuses = RECONCILED_STATUSES if survey.reconcile else SURVEYED_STATUSES
@@ -83,34 +77,19 @@ def apply_corrections(
         return []
     at_rest = {path for path, doing in connection.execute(_LOCK_MCIS, {"names": groups}) if doing == NONE}
     names = [correction.known.path for correction in corrections if parent_of(correction.known.path) in at_rest]
-    now = {path: (status, epoch) for path, status, epoch in connection.execute(_LOCK_VMS_AT_REST, {"names": names})}
+    now = {path: (status, epoch) for path, status, epoch in connection.execute(LOCK_AT_REST, {"names": names})}
     made = [
         correction
         for correction in corrections
         if now.get(correction.known.path) == (correction.known.status, correction.known.epoch)
     ]
-    told = [
-        {"name": correction.known.path, "info": correction.info}
-        for correction in made
-        if correction.status == correction.known.status
-    ]
-    moved = [correction for correction in made if correction.status != correction.known.status]
-    changes = [*told, *(_corrected_columns(correction, at) for correction in moved)]
-    OBJECT_BY_PATH.change_each_object(connection, changes, [_correction_line(correction, at) for correction in moved])
+    changes: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
+    for correction in made:
+        vm, to, message = correction.known, correction.status, correction.message
+        changes.append({"name": vm.path, "info": correction.info})
+        if to != vm.status:
+            changes[-1] |= {"status": to, "changed_at": at, "error": message if to == "Undefined" else ""}
+            lines.append(history_line(vm.path, at, Actor.CLOUD, "observe", vm.status, to, vm.epoch, message))
+    OBJECT_BY_PATH.change_each_object(connection, changes, lines)
     return made
-
-
-def _corrected_columns(correction: VmCorrection, at: datetime) -> dict[str, Any]:
-    error = correction.message if correction.status == "Undefined" else ""
-    return {
-        "name": correction.known.path,
-        "status": correction.status,
-        "info": correction.info,
-        "changed_at": at,
-        "error": error,
-    }
-
-
-def _correction_line(correction: VmCorrection, at: datetime) -> dict[str, Any]:
-    vm = correction.known
-    return history_line(vm.path, at, Actor.CLOUD, "observe", vm.status, correction.status, vm.epoch, correction.message)

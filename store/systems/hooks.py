@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, NamedTuple
+from functools import wraps
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
@@ -40,12 +41,14 @@ from store.dbtime import resolve_write_time
 from store.history import NOT_OWNED_MESSAGE, history_line
 from store.hooks import AdmissionFacts, GrantExtras, Hooks
 from store.hostports import release_ports, reserve_ports
-from store.rows import find_object, lock_object
-from store.schema import IS_LEAVING_PART, ActionRow, ObjectRow, Path, define_table, json_key_as_text, objects
+from store.rows import LOCK_AT_REST, find_object, lock_object
+from store.schema import IS_LEAVING_PART, ObjectRow, Path, define_table, json_key_as_text, objects
 from store.status import ObjectSet
 from store.steps import apply_step, lock_action
 from store.systems.definitions import delete_definitions, read_definition, store_definition
 from store.transaction import SqlStore, transaction
+
+Asked = TypeVar("Asked", AcceptDeploy, RevertDeploy)
 
 
 class DeployNumberRow(NamedTuple):
@@ -79,7 +82,6 @@ _RAISE_NUMBER = (
     .values(last=deploy_numbers.c.last + 1)
     .returning(deploy_numbers.c.last)
 )
-_SELECT_STATUS = sa.select(objects.c.status).where(objects.c.path == sa.bindparam("at_path"))
 _PART_COLUMNS = [objects.c[name] for name in PartRow._fields]
 _SELECT_PARTS = sa.select(*_PART_COLUMNS).where(objects.c.kind == PART.kind)
 _SELECT_PARTS_BELOW = sa.select(*_PART_COLUMNS).where(
@@ -87,12 +89,6 @@ _SELECT_PARTS_BELOW = sa.select(*_PART_COLUMNS).where(
 )
 # Observations change parts at rest without an action, so decisions lock the rows, in path order.
 _LOCK_PARTS_BELOW = _SELECT_PARTS_BELOW.order_by(objects.c.path).with_for_update()
-_LOCK_PARTS_AT_REST = (
-    sa.select(objects.c.path, objects.c.status, objects.c.epoch)
-    .where(objects.c.path.in_(sa.bindparam("names", expanding=True)), objects.c.target_action == NONE)
-    .order_by(objects.c.path)
-    .with_for_update()
-)
 _SELECT_LEAVING_PARTS = sa.select(objects.c.path, objects.c.epoch).where(
     IS_LEAVING_PART,
     json_key_as_text(objects.c.info, LEAVING_KEY) == sa.bindparam("by"),
@@ -185,13 +181,31 @@ HOOKS = dict.fromkeys(
 )
 
 
-def _accept_deploy(connection: sa.Connection, acceptance: AcceptDeploy) -> StepResult:
+def _apply_in_open_action(
+    plan: Callable[[sa.Connection, Asked], list[Move]],
+) -> Callable[[sa.Connection, Asked], StepResult]:
+    """Makes a transaction that applies the planned moves in one step, if the action is open, which it then stays until
+    the transaction ends. Before anything is judged: a worker that was frozen may find another system of this name, or
+    none."""
+
+    @wraps(plan)
+    def apply(connection: sa.Connection, asked: Asked) -> StepResult:
+        work = asked.work
+        action = lock_action(connection, work.epoch)
+        if action is None or action.path != work.path or action.ended_at is not None:
+            return StepResult(made=False, refusals=[f"{work.path}: {NOT_OWNED_MESSAGE}"])
+        step = Step(path=work.path, epoch=work.epoch, at=asked.at, moves=plan(connection, asked))
+        return apply_step(connection, HOOKS, step, action)
+
+    return apply
+
+
+@_apply_in_open_action
+def _accept_deploy(connection: sa.Connection, acceptance: AcceptDeploy) -> list[Move]:
     """Writes a deploy's new definition and accepts its record, in one step. Idempotent."""
     work = acceptance.work
-    if (action := _lock_open_action(connection, work)) is None:
-        return _refuse_late_write(work)
     if _read_status(connection, work.record) not in (DeployStage.PENDING, NONE):
-        return StepResult(made=True)
+        return []
     own = lock_object(connection, work.path)
     assert own
     there = {row.path: _part_from_row(row) for row in _read_parts_below(connection, work.path, _LOCK_PARTS_BELOW)}
@@ -199,14 +213,12 @@ def _accept_deploy(connection: sa.Connection, acceptance: AcceptDeploy) -> StepR
     former = own.info.get(FORMER_KEY, {}).get("spec")
     if former and is_service(former) and is_service(own.spec) and is_only_rescaled(former, own.spec):
         moves.append(Move(path=work.path, to=PartState.SCALING))
-    moves.append(Move(path=work.record, to=DeployStage.ACCEPTED))
-    return apply_step(connection, HOOKS, Step(path=work.path, epoch=work.epoch, at=acceptance.at, moves=moves), action)
+    return [*moves, Move(path=work.record, to=DeployStage.ACCEPTED)]
 
 
-def _accept_removal(connection: sa.Connection, asked: RevertDeploy) -> StepResult:
+@_apply_in_open_action
+def _accept_removal(connection: sa.Connection, asked: RevertDeploy) -> list[Move]:
     work = asked.work
-    if (action := _lock_open_action(connection, work)) is None:
-        return _refuse_late_write(work)
     moves = [
         removal_begun_move(row.path, work.backend)
         for row in _read_parts_below(connection, work.path, _LOCK_PARTS_BELOW)
@@ -214,13 +226,12 @@ def _accept_removal(connection: sa.Connection, asked: RevertDeploy) -> StepResul
     ]
     if work.record and _read_status(connection, work.record) == DeployStage.PENDING:
         moves.append(Move(path=work.record, to=DeployStage.ACCEPTED))
-    return apply_step(connection, HOOKS, Step(path=work.path, epoch=work.epoch, at=asked.at, moves=moves), action)
+    return moves
 
 
-def _revert_deploy(connection: sa.Connection, asked: RevertDeploy) -> StepResult:
+@_apply_in_open_action
+def _revert_deploy(connection: sa.Connection, asked: RevertDeploy) -> list[Move]:
     work = asked.work
-    if (action := _lock_open_action(connection, work)) is None:
-        return _refuse_late_write(work)
     own = lock_object(connection, work.path)
     assert own
     there = _read_parts_below(connection, work.path, _LOCK_PARTS_BELOW)
@@ -228,18 +239,7 @@ def _revert_deploy(connection: sa.Connection, asked: RevertDeploy) -> StepResult
     moves = reversal_moves([(_part_from_row(row), row.info[FORMER_KEY]) for row in touched], work.backend)
     if former := own.info.get(FORMER_KEY, {}).get("spec"):
         moves.append(Move(path=work.path, to=own.status, spec=former))
-    return apply_step(connection, HOOKS, Step(path=work.path, epoch=work.epoch, at=asked.at, moves=moves), action)
-
-
-def _lock_open_action(connection: sa.Connection, work: SystemWork) -> ActionRow | None:
-    """Returns the action if it is open, which it then stays until the transaction ends. Before anything is judged: a
-    worker that was frozen may find another system of this name, or none."""
-    action = lock_action(connection, work.epoch)
-    return action if action and action.path == work.path and action.ended_at is None else None
-
-
-def _refuse_late_write(work: SystemWork) -> StepResult:
-    return StepResult(made=False, refusals=[f"{work.path}: {NOT_OWNED_MESSAGE}"])
+    return moves
 
 
 def _list_changed_parts(connection: sa.Connection, work: SystemWork) -> list[StoredPart]:
@@ -263,7 +263,7 @@ def _record_observations(connection: sa.Connection, facts: Sequence[ServiceFacts
     by_path = {fact.path: fact for fact in facts}
     changes: list[dict[str, Any]] = []
     lines: list[dict[str, Any]] = []
-    for path, status, epoch in connection.execute(_LOCK_PARTS_AT_REST, {"names": list(by_path)}).all():
+    for path, status, epoch in connection.execute(LOCK_AT_REST, {"names": list(by_path)}).all():
         to = observed_status(status, by_path[path])
         if to == status or PART.judge_step(status, to, BACKEND).ruling is Ruling.REFUSED:
             continue
@@ -283,7 +283,7 @@ def _delete_removed_parts(connection: sa.Connection, parts: Mapping[str, int], a
     """Deletes parts that the backend has removed, if they are unchanged and nothing is below them. Returns how many."""
     at = resolve_write_time(connection, at)
     gone: set[str] = set()
-    for path, status, epoch in reversed(connection.execute(_LOCK_PARTS_AT_REST, {"names": list(parts)}).all()):
+    for path, status, epoch in reversed(connection.execute(LOCK_AT_REST, {"names": list(parts)}).all()):
         kept = any(row.path not in gone for row in _read_parts_below(connection, path))
         if kept or epoch != parts[path] or PART.judge_step(status, NONE, BACKEND).ruling is Ruling.REFUSED:
             continue
@@ -322,8 +322,8 @@ def _next_deploy_number(connection: sa.Connection, system: str, action: str) -> 
 
 
 def _read_status(connection: sa.Connection, path: str) -> str:
-    found = connection.execute(_SELECT_STATUS, {"at_path": path}).scalar_one_or_none()
-    return str(found or NONE)
+    row = find_object(connection, path)
+    return row.status if row else NONE
 
 
 def _read_parts_below(

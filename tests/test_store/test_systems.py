@@ -180,7 +180,9 @@ async def test_a_definition_is_judged_by_parts_that_no_backend_changes_meanwhile
     asked = AcceptDeploy(work=work(grant), definition=TREE, at=driver.now())
     ill = [ServiceFacts(f"{SHOP}:a:b", 1, 1, 1, 0, 0, 1, "gone")]
     stepped = await overtaken(
-        pair, partial(_record_observations, facts=ill, at=driver.now()), partial(_accept_deploy, acceptance=asked)
+        pair,
+        partial(_record_observations, facts=ill, at=driver.now()),
+        lambda connection: _accept_deploy(connection, asked),
     )
     assert stepped.made
     assert [part.path for part in await SqlSystemStore(driver.database).list_changed_parts(work(grant))] == [
@@ -197,7 +199,9 @@ async def test_a_removal_takes_along_what_a_backend_calls_ill_in_that_moment(
     ill = [ServiceFacts(f"{SHOP}:a:b", 1, 1, 1, 0, 0, 1, "gone")]
     asked = RevertDeploy(work=work(grant), at=driver.now())
     stepped = await overtaken(
-        pair, partial(_record_observations, facts=ill, at=driver.now()), partial(_accept_removal, asked=asked)
+        pair,
+        partial(_record_observations, facts=ill, at=driver.now()),
+        lambda connection: _accept_removal(connection, asked),
     )
     assert stepped.made
     assert set((await states(driver)).values()) == {"deleting"}
