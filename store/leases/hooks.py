@@ -107,9 +107,7 @@ def _admit_create(connection: sa.Connection, facts: AdmissionFacts, limits: Leas
         births.append(NewObject(path, "reservation", "", each.model_dump(mode="json")))
     for name, due in _due_dates(dates).items():
         births.append(NewObject(event_path(lease, name), "event", "", {"due": format_date(due)}))
-    connection.execute(
-        parts.INSERT_TIMERS, [_timer_row(lease, spec.pool, name, due) for name, due in _due_dates(dates).items()]
-    )
+    parts.insert_timers(connection, lease, spec.pool, _due_dates(dates))
     kept = {"name": spec.name or name_of(lease), "pool": spec.pool, **_term_info(dates)}
     terms = LeaseGrantDetails(pool=spec.pool, wake=_wake_details(before, dates.start, claim.at))
     return GrantExtras(new_objects=births, spec=kept, details=terms)
@@ -186,10 +184,6 @@ def _admit_delete(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtr
     gone = {"status": ReservationStatus.ERROR, "resource_type": "physical:host"}
     more = [ReservationWork(path=row.reservation, **gone) for row in lost]
     return GrantExtras(details=work.model_copy(update={"reservations": [*work.reservations, *more]}))
-
-
-def _timer_row(lease: str, pool: str, name: str, due: datetime) -> dict[str, Any]:
-    return {"event": event_path(lease, name), "lease": lease, "pool": pool, "name": name, "due": due}
 
 
 def _lock_project_and_pool(connection: sa.Connection, project: str, pool: str) -> None:

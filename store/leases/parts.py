@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -22,7 +23,7 @@ from domain.leases.tables import (
 from domain.paths import name_of
 from domain.statetable import NONE, Actor
 from store.history import history_line
-from store.leases.tables import timers
+from store.leases.tables import EventTimerRow, timers
 from store.schema import ObjectRow, objects
 from store.status import OBJECT_BY_PATH
 
@@ -33,7 +34,7 @@ _SELECT_PARTS = (
 )
 _SELECT_TIMERS = sa.select(timers.c.event, timers.c.due).where(timers.c.lease == sa.bindparam("of_lease"))
 _DELETE_TIMERS = sa.delete(timers).where(timers.c.event.in_(sa.bindparam("events", expanding=True)))
-INSERT_TIMERS = sa.insert(timers)
+_INSERT_TIMERS = sa.insert(timers)
 _SELECT_NEXT_DUE = (
     sa.select(timers.c.due).where(timers.c.pool == sa.bindparam("of_pool")).order_by(timers.c.due).limit(1)
 )
@@ -94,13 +95,15 @@ def replace_lease_timers(
     names = {event_path(lease, name): name for name in wanted}
     if gone := [event for event, due in there.items() if event not in names or wanted[names[event]] != due]:
         connection.execute(_DELETE_TIMERS, {"events": gone})
-    lines = [
-        {"event": event, "lease": lease, "pool": pool, "name": name, "due": wanted[name]}
-        for event, name in names.items()
-        if there.get(event) != wanted[name]
-    ]
-    if lines:
-        connection.execute(INSERT_TIMERS, lines)
+    new = [name for event, name in names.items() if there.get(event) != wanted[name]]
+    insert_timers(connection, lease, pool, {name: wanted[name] for name in new})
+
+
+def insert_timers(connection: sa.Connection, lease: str, pool: str, dues: Mapping[str, datetime]) -> None:
+    """Inserts the timers of events of a lease."""
+    rows = [EventTimerRow(event_path(lease, name), lease, pool, name, due)._asdict() for name, due in dues.items()]
+    if rows:
+        connection.execute(_INSERT_TIMERS, rows)
 
 
 def _wanted_timers(status: str, parts: LeaseParts) -> dict[str, datetime]:

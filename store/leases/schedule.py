@@ -8,7 +8,6 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from domain.leases.capacity import ResourceSize
 from domain.leases.dates import format_date
 from domain.leases.messages import DesiredHolding, DueEvent, DueEvents, DueEventsQuery, HandOverOrder, HoldingsToReach
 from domain.leases.tables import BEFORE_END, END, START, LeaseStatus
@@ -21,7 +20,7 @@ from store.leases.capacity import (
     serialize_pool_allocations,
     size_from_row,
 )
-from store.leases.tables import BookingRow, allocations, bookings, timers
+from store.leases.tables import allocations, bookings, timers
 from store.openaction import lock_open_action
 from store.queries import at_or_below_condition
 from store.schema import objects
@@ -205,7 +204,16 @@ def read_holdings(
         there = places[row.reservation]
         there[row.host] = there.get(row.host, 0) + row.units
     return [
-        _holding_from_row(row, generations.get(path, 0), {} if row.closing else places[path], path in returning)
+        DesiredHolding(
+            token=row.token,
+            generation=generations.get(path, 0),
+            reservation=path,
+            version=row.version,
+            hosts={} if row.closing else places[path],
+            whole=row.whole,
+            size=size_from_row(row),
+            returning=path in returning,
+        )
         for path, row in rows.items()
     ]
 
@@ -215,12 +223,6 @@ def record_returned_hosts(connection: sa.Connection, holding: DesiredHolding) ->
     row = lock_bookings(connection, [holding.reservation]).get(holding.reservation)
     if row and (row.token, row.version) == (holding.token, holding.version):
         connection.execute(_DELETE_RETURNING, {"mine": holding.reservation})
-
-
-def _holding_from_row(row: BookingRow, generation: int, hosts: dict[str, int], returning: bool) -> DesiredHolding:
-    size: ResourceSize = size_from_row(row)
-    named = (row.token, generation, row.reservation, row.version)
-    return DesiredHolding(*named, hosts, row.whole, size, returning)
 
 
 def _find_leases_waiting(connection: sa.Connection, leases: list[str]) -> set[str]:

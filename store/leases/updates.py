@@ -16,7 +16,6 @@ import sqlalchemy as sa
 from domain.errors import Category, Refused
 from domain.leases.dates import format_date
 from domain.leases.messages import BookedUnits, BookingChange, LeaseGrantDetails
-from domain.leases.names import event_path
 from domain.leases.specs import LeaseChange, LeaseTerm, Resize
 from domain.leases.tables import BEFORE_END, END, EVENTS, EventStatus, LeaseStatus
 from domain.model import Move
@@ -118,16 +117,9 @@ def plan_event_moves(
         moves.append(Move(path=event.path, to=status, spec={"due": format_date(due)}))
         fires = status == EventStatus.UNDONE and (name == END or lease.status != LeaseStatus.ERROR)
         if fires and (again or due < old):
-            _set_timer(connection, lease, name, due)
+            connection.execute(sa.delete(timers).where(timers.c.event == event.path))
+            parts.insert_timers(connection, lease.path, lease.spec["pool"], {name: due})
     return moves
-
-
-def _set_timer(connection: sa.Connection, lease: ObjectRow, name: str, due: datetime) -> None:
-    event, pool = event_path(lease.path, name), lease.spec["pool"]
-    connection.execute(sa.delete(timers).where(timers.c.event == event))
-    connection.execute(
-        parts.INSERT_TIMERS, {"event": event, "lease": lease.path, "pool": pool, "name": name, "due": due}
-    )
 
 
 def _resizes_by_reservation(change: LeaseChange, specs: Mapping[str, Any]) -> dict[str, Resize]:
