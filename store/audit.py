@@ -41,14 +41,14 @@ AuditRow = sa.Row[Any]
 TaggedRow = tuple[str, int, Any]  # path, kind of row, row
 
 _SELECT_OBJECTS = sa.select(objects.c.path, objects.c.kind, objects.c.status, objects.c.target_action, objects.c.epoch)
-_SELECT_ACTIONS = sa.select(
-    actions.c.path,
+_SELECT_ACTIONS = sa.select(  # as `ActionRecord` has it
     actions.c.epoch,
+    actions.c.path,
     actions.c.action,
     actions.c.run,
-    actions.c.requested_by,
     actions.c.ended_at.is_not(None).label("ended"),
     (sa.func.coalesce(sa.cast(actions.c.outcome, sa.Text), "null") != "null").label("has_outcome"),
+    actions.c.requested_by,
 )
 _SELECT_HISTORY = sa.select(*(history.c[name] for name in AuditedHistoryLine._fields))
 _SELECT_PRUNED = sa.select(pruned.c.path, *(pruned.c[name] for name in HistoryPosition._fields))
@@ -62,13 +62,12 @@ def check_store_invariants(connection: sa.Connection, prefix: str) -> AuditSnaps
     """Checks invariants I4, I5, I11 and most of I1, which need the store only; other checks also ask Temporal."""
     snapshot, reader, check = AuditSnapshot(), _SnapshotReader(connection, prefix), _ObjectAuditor()
     snapshot.last = read_last_epoch(connection)
-    snapshot.open = [
-        _action_record(row) for row in connection.execute(_SELECT_ACTIONS.where(actions.c.ended_at.is_(None)))
-    ]
+    open_actions = connection.execute(_SELECT_ACTIONS.where(actions.c.ended_at.is_(None)))
+    snapshot.open = [ActionRecord(*row) for row in open_actions]
     snapshot.held = [(row.path, row.owner, row.run) for row in reader.read_rows(_SELECT_LOCKS, "path", "owner")]
     rows: Iterable[TaggedRow] = merge(
         ((row[0], _OBJECT_TAG, row) for row in reader.read_rows(_SELECT_OBJECTS, "path")),
-        ((row[0], _ACTION_TAG, row) for row in reader.read_rows(_SELECT_ACTIONS, "path", "epoch")),
+        ((row.path, _ACTION_TAG, row) for row in reader.read_rows(_SELECT_ACTIONS, "path", "epoch")),
         ((row[0], _PRUNED_TAG, row) for row in reader.read_rows(_SELECT_PRUNED, "path")),
         _iterate_audited_lines(reader, snapshot),
         key=itemgetter(0, 1),
@@ -114,7 +113,7 @@ class _ObjectAuditor:
                     walk.position = HistoryPosition._make(row[1:])
             elif what == _ACTION_TAG:
                 found.actions += 1
-                mine[row.epoch, row.action] = _action_record(row)
+                mine[row.epoch, row.action] = ActionRecord(*row)
             else:
                 found.objects += 1
                 status = row.status
@@ -139,18 +138,6 @@ def _extend_line_span(mine: dict[tuple[int, str], ActionRecord], line: AuditedHi
     action = mine.get((line.epoch, line.action))
     if action and line.effect != LineEffect.IGNORED:
         action.first, action.last = action.first or line.seq, line.seq
-
-
-def _action_record(row: AuditRow) -> ActionRecord:
-    return ActionRecord(
-        epoch=row.epoch,
-        path=row.path,
-        action=row.action,
-        run=row.run,
-        ended=bool(row.ended),
-        has_outcome=bool(row.has_outcome),
-        requested_by=row.requested_by,
-    )
 
 
 def _iterate_audited_lines(reader: _SnapshotReader, found: AuditSnapshot) -> Iterator[TaggedRow]:

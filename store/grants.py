@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -109,16 +108,15 @@ class GrantWriter:
         placed = [(placement, path)] if placement and registry.is_member_kind(self.asked.kind.name) else []
         ranges = list(cut_into_ranges(placed))
         if members:
-            ranges = [
-                (*row,) for row in self.connection.execute(SELECT_MEMBER_RANGES, {**which, "statuses": list(members)})
-            ]
+            found_members = self.connection.execute(SELECT_MEMBER_RANGES, which | {"statuses": list(members)})
+            ranges = [(*row,) for row in found_members]
         grant = self._write_grant(ranges)
         if self.row.hidden:  # writes no status and no epoch: other actions run on the object meanwhile
             self._record_history(grant, many=False)
             self._insert_locks()
             return grant
         came_from = self.plan.came_from
-        values = self._columns_at_begin(self.row, came_from, grant.epoch) | self._new_info(found)
+        values = columns_at_begin(self.row, came_from, grant.epoch, self.claim.at) | self._new_info(found)
         changed = _OBJECT_ITSELF.change_objects(self.connection, {"which": path, "came_from": came_from}, values)
         if changed != 1:  # a bug, as its row is locked since it was judged: roll back
             raise RuntimeError(f"{path} is not {came_from} any more")
@@ -133,7 +131,7 @@ class GrantWriter:
         """Moves the members under way. Fails if their number is not that of the grant."""
         taken = 0
         for status, row in self.plan.members.items():
-            changes = self._columns_at_begin(row, status, grant.epoch)
+            changes = columns_at_begin(row, status, grant.epoch, self.claim.at)
             taken += _MEMBERS_TO_TAKE.change_objects(self.connection, {**which, "came_from": status}, changes)
         if taken != grant.targets:  # a bug, as their rows are locked since they were judged
             raise RuntimeError(f"{taken} members of {grant.path} go along, not {grant.targets}")
@@ -169,9 +167,6 @@ class GrantWriter:
         }
         return add_epoch_to_grant(grant, insert_action(self.connection, kept), self.claim.run)
 
-    def _columns_at_begin(self, row: Row, came_from: str, epoch: int) -> dict[str, Any]:
-        return columns_at_begin(row, came_from, epoch, self.claim.at)
-
     def _stored_principal(self) -> dict[str, Any] | None:
         return self.mandate.principal.model_dump(mode="json") if self.mandate.principal else None
 
@@ -197,23 +192,18 @@ class GrantWriter:
             self._insert_objects([new_object_row(each) for each in some], row, grant.epoch)
             loose = [each for each in some if not (each.placement and registry.is_member_kind(kind))]
             if loose:
-                to = str(row.during or row.then)
-                made = partial(
-                    history_line, at=self.claim.at, actor=Actor.USER, action=grant.action, source=NONE, to=to
-                )
-                record_lines(self.connection, [made(path=each.path, epoch=grant.epoch) for each in loose])
+                made = (self.claim.at, Actor.USER, grant.action, NONE, str(row.during or row.then), grant.epoch)
+                record_lines(self.connection, [history_line(each.path, *made) for each in loose])
 
     def _insert_objects(
         self, newborns: list[dict[str, Any]], row: Row, epoch: int, info: dict[str, Any] | None = None
     ) -> None:
         known = {"generation": epoch, **(info or {})}
-        fresh = self._columns_at_begin(row, NONE, epoch) | {"created_at": self.claim.at, "info": known}
-        if vacant := registry.find_kind(
-            newborns[0]["kind"]
-        ).table.vacant_statuses:  # the old object's row goes; its history stays
-            _VACANT_OBJECTS.remove_objects(
-                self.connection, {"names": [newborn["path"] for newborn in newborns], "vacant": vacant}
-            )
+        fresh = columns_at_begin(row, NONE, epoch, self.claim.at) | {"created_at": self.claim.at, "info": known}
+        vacant = registry.find_kind(newborns[0]["kind"]).table.vacant_statuses
+        if vacant:  # the old object's row goes; its history stays
+            names = [newborn["path"] for newborn in newborns]
+            _VACANT_OBJECTS.remove_objects(self.connection, {"names": names, "vacant": vacant})
         create_objects(self.connection, [newborn | fresh for newborn in newborns])
 
     def _record_history(self, grant: Grant, many: bool) -> None:

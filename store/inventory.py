@@ -26,15 +26,15 @@ from store import (
     recovery,
     retention,
     steps,
+    waitqueue,
 )
 from store.delegation import AccessCheck
 from store.engine import Database
 from store.hooks import HooksByKind
 from store.transaction import HookedStore, hooked_transaction, snapshot_read, transaction
-from store.waitqueue import SqlWaitQueue
 
 
-class SqlInventory(HookedStore, SqlWaitQueue):
+class SqlInventory(HookedStore):
     """The kernel's store: `domain.ports.Inventory` on SQLite or PostgreSQL."""
 
     def __init__(
@@ -95,6 +95,9 @@ class SqlInventory(HookedStore, SqlWaitQueue):
     land_targets = hooked_transaction(land.land_targets)
     finish_action = hooked_transaction(finish.finish_action)
     is_action_open = transaction(queries.is_action_open)
+    filter_unreleased_holders = transaction(waitqueue.filter_unreleased_holders)
+    close_wait_queue = transaction(waitqueue.close_wait_queue)
+    open_wait_queue = transaction(waitqueue.open_wait_queue)
 
     list_stuck_items = transaction(healing.list_stuck_items)
     filter_lost_runs = transaction(healing.filter_lost_runs)

@@ -31,8 +31,7 @@ def is_done(connection: sa.Connection, key: str) -> bool:
 
 def mark_done(connection: sa.Connection, key: str) -> bool:
     """Marks a key. False: it was marked before. Of two at once, the second waits for the first one's end."""
-    row = {"key": key, "expires_at": read_database_time(connection) + KEPT}
-    return connection.execute(_INSERT_UNLESS_DONE[connection.dialect.name], row).first() is not None
+    return bool(mark_all_done(connection, [key]))
 
 
 def mark_all_done(connection: sa.Connection, keys: Iterable[str]) -> set[str]:

@@ -86,9 +86,8 @@ class ObjectSet:
         self, connection: sa.Connection, which: ColumnValues, line: ColumnValues, values: ColumnValues
     ) -> int:
         """Sets the status of all objects of the set to the `to` of `line`, and writes it as a history line for each.
-        Returns how
-        many there were."""
-        self.record_lines_before_move(connection, which, line)
+        Returns how many there were."""
+        connection.execute(self.insert_statement_before_move, which | line)
         return self.change_objects(connection, which, values | {"status": line["to"]})
 
     def change_objects(
@@ -118,10 +117,6 @@ class ObjectSet:
         removed = [(str(path), str(kind)) for path, kind in connection.execute(self.delete_statement, which)]
         count_objects(connection, removed, -1)
         return len(removed)
-
-    def record_lines_before_move(self, connection: sa.Connection, which: ColumnValues, line: ColumnValues) -> None:
-        """Writes a history line per object, from its status to `to`: before a move, or for an ignored one."""
-        connection.execute(self.insert_statement_before_move, which | line)
 
     def record_lines_after_move(self, connection: sa.Connection, which: ColumnValues, line: ColumnValues) -> None:
         """Writes a history line per object, from its previous status to its status: after a move or creation."""

@@ -12,7 +12,6 @@ from domain.model import LockHolder
 from domain.waitqueue import QueueCommand
 from store.advisory import acquire_advisory_locks
 from store.schema import LockRow, locks
-from store.transaction import SqlStore, transaction
 
 _SELECT_HOLDING_RUNS = sa.select(locks.c.run).where(locks.c.run.in_(sa.bindparam("runs", expanding=True))).distinct()
 _my_locks, _other_locks = locks.alias("mine"), locks.alias("other")
@@ -67,11 +66,3 @@ def open_wait_queue(connection: sa.Connection, order: QueueCommand) -> None:
     """Opens an object's wait queue to requests again."""
     owner = wire.companion_id(order.path, wire.DRAIN)
     connection.execute(sa.delete(locks).where(locks.c.owner == owner, locks.c.run == order.run))
-
-
-class SqlWaitQueue(SqlStore):
-    """The wait-queue methods of `domain.ports.Inventory`, on SQLite or PostgreSQL."""
-
-    filter_unreleased_holders = transaction(filter_unreleased_holders)
-    close_wait_queue = transaction(close_wait_queue)
-    open_wait_queue = transaction(open_wait_queue)

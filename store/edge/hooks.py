@@ -286,10 +286,9 @@ def _apply_handover(connection: sa.Connection, found: ObjectRow, grant: Grant, o
         news = {"crm": {**crm, "connected": False}, "next": None}
     else:
         return found
-    update_object_columns(connection, grant.path, info=merge_info(found.info, news))
-    again = find_object(connection, grant.path)
-    assert again
-    return again
+    info = merge_info(found.info, news)
+    update_object_columns(connection, grant.path, info=info)
+    return found._replace(info=info)
 
 
 def remaining_crms(
