@@ -179,11 +179,8 @@ async def test_a_definition_is_judged_by_parts_that_no_backend_changes_meanwhile
     grant = await deploy(driver)
     asked = AcceptDeploy(work=work(grant), definition=TREE, at=driver.now())
     ill = [ServiceFacts(f"{SHOP}:a:b", 1, 1, 1, 0, 0, 1, "gone")]
-    stepped = await overtaken(
-        pair,
-        partial(_record_observations, facts=ill, at=driver.now()),
-        lambda connection: _accept_deploy(connection, asked),
-    )
+    seen = partial(_record_observations, facts=ill, at=driver.now())
+    stepped = await overtaken(pair, seen, lambda connection: _accept_deploy(connection, asked))
     assert stepped.made
     assert [part.path for part in await SqlSystemStore(driver.database).list_changed_parts(work(grant))] == [
         f"{SHOP}:a:b"
@@ -198,11 +195,8 @@ async def test_a_removal_takes_along_what_a_backend_calls_ill_in_that_moment(
     grant = await driver.grant(SHOP, "teardown")
     ill = [ServiceFacts(f"{SHOP}:a:b", 1, 1, 1, 0, 0, 1, "gone")]
     asked = RevertDeploy(work=work(grant), at=driver.now())
-    stepped = await overtaken(
-        pair,
-        partial(_record_observations, facts=ill, at=driver.now()),
-        lambda connection: _accept_removal(connection, asked),
-    )
+    seen = partial(_record_observations, facts=ill, at=driver.now())
+    stepped = await overtaken(pair, seen, lambda connection: _accept_removal(connection, asked))
     assert stepped.made
     assert set((await states(driver)).values()) == {"deleting"}
 
