@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from cyclopts import App, Group, Parameter
@@ -15,7 +16,8 @@ from starter.actions import ActionOptions
 from starter.errors import ExitCode
 from starter.extensions import CliExtension
 from starter.flags import OutputOption, WatchOption
-from starter.options import add_spec_options, flag_name, needs_spec_file, required_fields, spec_options
+from starter.options import add_spec_options, flag_name, needs_spec_file, required_fields
+from starter.output import Output
 from starter.watch import run_once_or_watch
 
 CliCommand = Callable[..., Awaitable[ExitCode]]
@@ -55,7 +57,7 @@ def _action_command(kind: registry.Kind, verb: registry.Verb, extension: CliExte
 def _action_command_with_spec(
     kind: registry.Kind, verb: registry.Verb, spec: type[BaseModel], words: str, extension: CliExtension
 ) -> CliCommand:
-    async def act_with_spec(
+    async def act(
         target: ObjectArg,
         /,
         *,
@@ -68,47 +70,50 @@ def _action_command_with_spec(
             told = complete(told)
         return await actions.run_action(kind, expand_path(target, kind.scope), verb.action, options, told or None)
 
-    async def act_with_file(
-        target: ObjectArg,
-        /,
-        *,
-        file: SpecFile,
-        options: ActionOptions = ActionOptions(),  # noqa: B008
-        **given: Any,
-    ) -> ExitCode:
-        return await act_with_spec(target, file=file, options=options, **given)
-
     if needs_spec_file(spec):
-        command, words = act_with_file, f"{words} -f examples/{kind.name}-demo.yaml"
+        words += f" -f examples/{kind.name}-demo.yaml"
     else:
-        command = act_with_spec
         words += "".join(f" {flag_name(name)} {extension.examples.get(name, '...')}" for name in required_fields(spec))
-    return set_command_help(add_spec_options(command, spec_options(spec)), verb.help, words)
+    return set_command_help(add_spec_options(act, spec), verb.help, words)
 
 
 def _status_command(kind: registry.Kind, extension: CliExtension) -> CliCommand:
-    async def status(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> ExitCode:
-        path = expand_path(target, kind.scope)
-        return await run_once_or_watch(watch, lambda: reads.print_status(path, output))
-
     parts = f" and of each {registry.find_kind(kind.member).table.label}" if kind.member else ""
     words = f"{kind.name} status {extension.example_path(kind)} -o json"
-    return set_command_help(status, f"The status of one {kind.table.label}{parts}.", words)
+    return view_command(kind.scope, reads.print_status, f"The status of one {kind.table.label}{parts}.", words)
 
 
 def _list_command(kind: registry.Kind, extension: CliExtension) -> CliCommand:
-    async def list_objects_command(
+    first, inner, _ = extension.example_path(kind).partition("/")
+    words = f"{kind.name} list --prefix {first}" if inner else f"{kind.name} list"
+    return list_command(partial(reads.print_objects, kind), f"Every {kind.table.label} there is.", words)
+
+
+def view_command(
+    scope: Sequence[str], look: Callable[[str, Output], Awaitable[ExitCode]], what: str, words: str
+) -> CliCommand:
+    """Returns a command that prints one object of this scope, given its path."""
+
+    async def view(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> ExitCode:
+        path = expand_path(target, scope)
+        return await run_once_or_watch(watch, lambda: look(path, output))
+
+    return set_command_help(view, what, words)
+
+
+def list_command(look: Callable[[str, int, Output], Awaitable[ExitCode]], what: str, words: str) -> CliCommand:
+    """Returns a command that prints the objects below a prefix, up to a limit."""
+
+    async def list_objects(
         *,
         prefix: Prefix = "",
         limit: LimitOption = DEFAULT_LIMIT,
         watch: WatchOption = False,
         output: OutputOption = "table",
     ) -> ExitCode:
-        return await run_once_or_watch(watch, lambda: reads.print_objects(kind, prefix, limit, output))
+        return await run_once_or_watch(watch, lambda: look(prefix, limit, output))
 
-    first, inner, _ = extension.example_path(kind).partition("/")
-    words = f"{kind.name} list --prefix {first}" if inner else f"{kind.name} list"
-    return set_command_help(list_objects_command, f"Every {kind.table.label} there is.", words)
+    return set_command_help(list_objects, what, words)
 
 
 def read_spec_file(file: str) -> dict[str, Any] | None:

@@ -46,15 +46,16 @@ def required_options(model: type[BaseModel]) -> str:
 
 
 def add_spec_options(
-    command: Callable[..., Awaitable[ExitCode]], options: dict[str, inspect.Parameter]
+    command: Callable[..., Awaitable[ExitCode]], model: type[BaseModel]
 ) -> Callable[..., Awaitable[ExitCode]]:
-    """Replaces the command's `**given` by these options."""
+    """Replaces the command's `**given` by the options of a spec; requires its `file` if a field fits into none."""
     signature = inspect.signature(command, eval_str=True)
-    fixed = [
-        parameter for parameter in signature.parameters.values() if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-    ]
-    command.__signature__ = signature.replace(parameters=[*fixed, *options.values()])  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in (*fixed, *options.values())}
+    parameters = {**signature.parameters, **spec_options(model)}
+    del parameters["given"]
+    if needs_spec_file(model):
+        parameters["file"] = parameters["file"].replace(default=inspect.Parameter.empty)
+    command.__signature__ = signature.replace(parameters=[*parameters.values()])  # type: ignore[attr-defined]
+    command.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
     return command
 
 

@@ -10,7 +10,7 @@ from starter import policies
 from starter.edge import crm, demo, tree
 from starter.edge.demand import demand
 from starter.extensions import CliExtension
-from starter.kinds import set_command_help
+from starter.kinds import set_command_help, view_command
 from starter.toplevel import STEERING
 
 POLICY_HELP = {verb.action: verb.help for kind in KINDS for verb in kind.verbs if kind.table is POLICY}
@@ -22,7 +22,8 @@ def extend_app(app: App) -> None:
     app.command(demand, group=STEERING)
     cloudlet = app["cloudlet"]
     del cloudlet["status"]
-    cloudlet.command(tree.status)
+    what = "A cloudlet with its clusters and apps, as a tree."
+    cloudlet.command(view_command(crm.SCOPE, tree.print_status, what, "cloudlet status acme/berlin"), name="status")
     app["policy"].command(policies.try_cases, name="test")  # of a policy file, beside the policies that follow demand
     app["policy"].command(policies.replay_actions, name="replay")
     for verb in ("create", "update"):

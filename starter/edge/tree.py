@@ -7,31 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from domain.edge.specs import crm_command_line
 from domain.model import ObjectView
-from domain.paths import expand_path, name_of, parent_of, short_path
+from domain.paths import name_of, parent_of, short_path
 from starter import terminal
 from starter.errors import ExitCode
-from starter.flags import OutputOption, WatchOption
-from starter.kinds import ObjectArg
 from starter.output import Output, Sheet, print_sheet
 from starter.session import open_client
-from starter.watch import run_once_or_watch
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
 
-SCOPE = ("org", "cloudlet")
 
-
-async def status(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> ExitCode:
-    """A cloudlet with its clusters and apps, as a tree.
-
-    Example: starter cloudlet status acme/berlin
-    """
-    path = expand_path(target, SCOPE)
-    return await run_once_or_watch(watch, lambda: _print_status(path, output))
-
-
-async def _print_status(path: str, output: Output) -> ExitCode:
+async def print_status(path: str, output: Output) -> ExitCode:
+    """Prints a cloudlet with its clusters and apps, as a tree."""
     async with open_client() as client:
         cloudlet = await client.read_object(path)
         inside = [view async for view in client.iterate_objects("cluster", path)]

@@ -15,12 +15,12 @@ from domain.leases import names
 from domain.leases.messages import CalendarQuery, CalendarView, LeasesView, LeaseView, ReservationView
 from domain.leases.tables import HostStatus
 from domain.model import ObjectView, ReadQuery
-from domain.paths import expand_path, name_of, short_path
+from domain.paths import name_of, short_path
 from starter import terminal
 from starter.errors import ExitCode
 from starter.extensions import CliExtension
 from starter.flags import OutputOption, WatchOption
-from starter.kinds import DEFAULT_LIMIT, CliCommand, LimitOption, ObjectArg, Prefix, set_command_help
+from starter.kinds import LimitOption, list_command, view_command
 from starter.leases import metal
 from starter.leases.calendar import draw_calendar
 from starter.leases.dates import add_zones_to_spec, attach_local_zone, format_local_date
@@ -39,17 +39,6 @@ PAGE_SIZE = 100
 Pool = Annotated[str, Parameter(help="The pool of hosts.")]
 StartOption = Annotated[str, Parameter(name="--start", help="now, +2h, tomorrow 09:00, 2026-12-01 09:00 or ISO 8601.")]
 EndOption = Annotated[str, Parameter(name="--end", help="As --start. A week if not given.")]
-
-
-def _show_command(word: str) -> CliCommand:
-    async def show_lease(
-        target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table"
-    ) -> ExitCode:
-        path = expand_path(target, SCOPE)
-        return await run_once_or_watch(watch, lambda: _print_lease(path, output))
-
-    what = "One lease: its dates, what it holds, and whether anything of that is missing."
-    return set_command_help(show_lease, what, f"lease {word} p1/demo")
 
 
 async def _print_lease(path: str, output: Output) -> ExitCode:
@@ -74,15 +63,6 @@ async def _print_lease(path: str, output: Output) -> ExitCode:
     return ExitCode.DONE
 
 
-async def events(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> ExitCode:
-    """The events of a lease: start, announcement of the end, and end, with time and status.
-
-    Example: starter lease events p1/demo
-    """
-    path = expand_path(target, SCOPE)
-    return await run_once_or_watch(watch, lambda: _print_events(path, output))
-
-
 async def _print_events(path: str, output: Output) -> ExitCode:
     lease = await _read_lease(path)
     lines = [(event.name, event.status, format_local_date(event.due), event.error) for event in lease.events]
@@ -90,20 +70,6 @@ async def _print_events(path: str, output: Output) -> ExitCode:
     paths = [names.event_path(lease.path, event.name) for event in lease.events]
     print_sheet(Sheet(data, ("EVENT", "STATUS", "DUE", "ERROR"), lines, paths), output)
     return ExitCode.DONE
-
-
-async def list_leases(
-    *,
-    prefix: Prefix = "",
-    limit: LimitOption = DEFAULT_LIMIT,
-    watch: WatchOption = False,
-    output: OutputOption = "table",
-) -> ExitCode:
-    """Every lease there is, with its dates.
-
-    Example: starter lease list --prefix p1
-    """
-    return await run_once_or_watch(watch, lambda: _print_leases(prefix, limit, output))
 
 
 async def _print_leases(where: str, limit: int, output: Output) -> ExitCode:
@@ -254,13 +220,15 @@ def _describe_degraded(lease: LeaseView) -> str:
 
 def _extend_app(app: App) -> None:
     lease = app["lease"]
-    del lease["status"]
+    del lease["status"], lease["list"]
+    what = "One lease: its dates, what it holds, and whether anything of that is missing."
     for word in ("show", "status"):
-        lease.command(_show_command(word), name=word)
-    lease.command(events)
+        lease.command(view_command(SCOPE, _print_lease, what, f"lease {word} p1/demo"), name=word)
+    what = "The events of a lease: start, announcement of the end, and end, with time and status."
+    lease.command(view_command(SCOPE, _print_events, what, "lease events p1/demo"), name="events")
     lease.command(calendar)
-    del lease["list"]
-    lease.command(list_leases, name="list")
+    what = "Every lease there is, with its dates."
+    lease.command(list_command(_print_leases, what, "lease list --prefix p1"), name="list")
 
 
 EXTENSION = CliExtension(
