@@ -36,14 +36,14 @@ _OBJECT = "'Running', 'Running', 'None', 'None', {json}, "
 FILL = {
     "vms": "objects SELECT {mci} || ':vm:v' || i, 'vm', {mci}, 'aws/eu-1', "
     + _OBJECT
-    + "{json}, '', 1, {time}, {time}",
+    + "{json}, '', 1, {time}, {time}, NULL",
     "machines": "objects SELECT {space} || ':machine:m' || i, 'machine', {space}, '', 'RUNNING', 'RUNNING', 'None', "
-    "'None', {machine}, {on_node}, '', 1, {time}, {time}",
+    "'None', {machine}, {on_node}, '', 1, {time}, {time}, NULL",
     "allocations": "lease_allocations (host, ends, starts, reservation, lease, units, whole, vcpus, memory_mb, "
     "disk_gb, phase) SELECT 'pool:old:host:h' || i, {later}, {time}, {lease} || ':reservation:r1', {lease}, 1, {yes}, "
     "0, 0, 0, 'held'",
     "bookings": "lease_bookings SELECT {lease} || ':reservation:r1', {lease}, 'x' || (i / 100), 'old', 't', 1, {time}, "
-    "{later}, 1, {yes}, 0, 0, 0, {json}, NULL, {no}",
+    "{later}, 1, {yes}, 0, 0, 0, {json}, NULL, NULL, {no}",
     "timers": "lease_timers SELECT {lease} || ':event:end_lease', {lease}, 'old', 'end_lease', {later}",
 }
 
