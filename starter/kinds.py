@@ -80,7 +80,11 @@ def _action_command_with_spec(
 def _status_command(kind: registry.Kind, extension: CliExtension) -> CliCommand:
     parts = f" and of each {registry.find_kind(kind.member).table.label}" if kind.member else ""
     words = f"{kind.name} status {extension.example_path(kind)} -o json"
-    return view_command(kind.scope, reads.print_status, f"The status of one {kind.table.label}{parts}.", words)
+
+    async def print_status(path: str, output: Output) -> ExitCode:
+        return await reads.print_status(path, output)
+
+    return view_command(kind.scope, print_status, f"The status of one {kind.table.label}{parts}.", words)
 
 
 def _list_command(kind: registry.Kind, extension: CliExtension) -> CliCommand:
