@@ -24,7 +24,6 @@ from starter.session import open_client
 
 if TYPE_CHECKING:
     from client.actions import ActionClient, Ticket
-    from client.runs import ActionRun
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
@@ -103,7 +102,8 @@ async def cancel_action(path: str, seconds: float | None, output: Output) -> Exi
     """Asks the running action to clean up and end, and waits for it."""
     kind = registry.kind_at(object_path_of(path))
     async with open_client() as client, waiting_with_timeout(path, seconds):
-        run = await _find_newest_run(client, kind, path)
+        if (run := await client.newest_run(path)) is None:
+            raise _no_action_refusal(kind, path)
         if not run.is_open:
             raise Refused(Category.NOT_ALLOWED, f"no action runs on {path}", f"starter history {path}")
         obstacle, hint = run.describe_obstacle()
@@ -137,14 +137,6 @@ async def _follow_ticket(client: ActionClient, kind: registry.Kind, ticket: Tick
     targets = admission.grant.targets if admission.grant else 0
     outcome = admission.outcome or await follow_action(client, kind, ticket.path, ticket.run, targets)
     return print_outcome(kind, outcome, options.output)
-
-
-async def _find_newest_run(client: ActionClient, kind: registry.Kind, path: str) -> ActionRun:
-    """Returns the newest run of an action on a path; refuses if there never was one."""
-    run = await client.newest_run(path)
-    if run is None:
-        raise _no_action_refusal(kind, path)
-    return run
 
 
 def _no_action_refusal(kind: registry.Kind, path: str) -> Refused:

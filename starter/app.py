@@ -68,16 +68,12 @@ def _build_cli_app(_typed: str) -> App:
             app.command(command, group=group)
     app.command(wait, name="attach", show=False)  # the old name, kept for one version
     app.command(list_kind, name="list", group=LOOKING)
-    for steering in (heal.app, orphans.app, audit.app):
+    for steering in (heal.app, orphans.app, audit.app, identity.key_app, quotas.quota_app):
         steering.group = (STEERING,)
         app.command(steering)
     cloud = App(name="cloud", help="The simulated clouds.", group=RUNNING)
     cloud.command(faults.app)
     app.command(cloud)
-    identity.key_app.group = (STEERING,)
-    app.command(identity.key_app)
-    quotas.quota_app.group = (STEERING,)
-    app.command(quotas.quota_app)
     build = App(name="build", help="Builds of versioned workers, to upgrade with actions in flight.", group=RUNNING)
     build.command(builds.list_builds, name="list")
     build.command(builds.promote)

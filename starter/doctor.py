@@ -22,7 +22,7 @@ from starter.connections import read_connections
 from starter.errors import ExitCode, to_printed_error
 from starter.flags import OutputOption
 from starter.session import open_client
-from starter.stack import missing_search_attributes, mistyped_search_attributes, worker_settings
+from starter.stack import compare_search_attributes, worker_settings
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
@@ -128,8 +128,8 @@ async def _check_namespace(client: ActionClient) -> DoctorCheck:
 
 
 async def _check_search_attributes(client: ActionClient) -> DoctorCheck:
-    missing = await missing_search_attributes(client)
-    if wrong := await mistyped_search_attributes(client):
+    missing, wrong = await compare_search_attributes(client)
+    if wrong:
         told = ", ".join(f"{name} should be {wire.SEARCH_ATTRIBUTES[name]}" for name in wrong)
         mend = f"remove it: temporal operator search-attribute remove --name {wrong[0]}; then: starter setup"
         return DoctorCheck("search attributes", f"of another type: {told}", mend)

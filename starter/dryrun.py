@@ -20,8 +20,7 @@ async def dry_run_action(kind: Kind, request: Request, output: Output) -> ExitCo
         admission = await client.check_request(request)
     if admission.refusal:
         raise admission.refusal.to_error()
-    sheet = _dry_run_sheet(kind, request, admission)
-    print_sheet(sheet, output)
+    print_sheet(_dry_run_sheet(kind, request, admission), output)
     if admission.preview and output == "table":
         _print_preview(admission.preview)
     return ExitCode.DONE

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 def print_ticket(ticket: Ticket, link: str, output: Output) -> ExitCode:
     """Prints which run carries a request out, for those who do not wait for it."""
-    sheet = ticket_sheet(ticket, link)
-    print_sheet(sheet, output)
+    print_sheet(ticket_sheet(ticket, link), output)
     terminal.print_remark(f"under way; wait for it with: {terminal.rewrite_commands(f'starter wait {ticket.path}')}")
     return ExitCode.DONE
 
@@ -28,8 +27,7 @@ def print_ticket(ticket: Ticket, link: str, output: Output) -> ExitCode:
 def print_outcome(kind: Kind, outcome: Outcome, output: Output) -> ExitCode:
     """Prints the outcome; failures and the reason go to stderr. Returns the exit code."""
     code, reason = EXIT_OF_RESULT[outcome.result], _message_without_result(outcome)
-    sheet = outcome_sheet(kind, outcome)
-    print_sheet(sheet, output)
+    print_sheet(outcome_sheet(kind, outcome), output)
     if outcome.message and output == "table" and code is ExitCode.DONE:
         terminal.print_message(f"  {outcome.message}")
     for trouble in outcome.troubles:
@@ -45,9 +43,8 @@ def print_outcome(kind: Kind, outcome: Outcome, output: Output) -> ExitCode:
 
 def print_cancelled(kind: Kind, outcome: Outcome, output: Output) -> ExitCode:
     """Prints the outcome of an action for whoever asked it to end: that it was cancelled is a success."""
-    reason, sheet = _message_without_result(outcome), outcome_sheet(kind, outcome)
-    print_sheet(sheet, output)
-    if reason:
+    print_sheet(outcome_sheet(kind, outcome), output)
+    if reason := _message_without_result(outcome):
         terminal.print_remark(f"  {reason}")
     return ExitCode.DONE
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -67,6 +66,8 @@ async def worker(
 
     Example: starter worker --queues actions,cloud-gcp
     """
+    from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+
     from workers import process
 
     settings = worker_settings()
@@ -74,7 +75,9 @@ async def worker(
         settings = settings.with_nodes(node)
     chosen = process.validate_queues(settings, [word.strip() for word in queues.split(",") if word.strip()])
     async with open_client() as client:  # fail early with our own error if there is no server or no such namespace
-        await check_namespace(client)
+        await client.client.workflow_service.describe_namespace(
+            DescribeNamespaceRequest(namespace=client.client.namespace)
+        )
     await process.run_worker(settings, chosen)
     return ExitCode.DONE
 
@@ -85,14 +88,6 @@ def worker_settings() -> WorkerSettings:
     from workers.settings import WorkerSettings
 
     return load_settings(WorkerSettings)
-
-
-async def check_namespace(client: ActionClient) -> None:
-    """Refuses a namespace that does not exist: a worker would crash there."""
-    from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
-
-    request = DescribeNamespaceRequest(namespace=client.client.namespace)
-    await client.client.workflow_service.describe_namespace(request)
 
 
 async def migrate(*, restored: RestoredOption = False) -> ExitCode:
@@ -135,7 +130,7 @@ async def setup(*, forget_store: ForgetOption = False) -> ExitCode:
             known = await forget_registered_store(client.client)
             told = "forgot which store its workers use; the next one to start tells anew" if known else "knew no store"
             terminal.print_narration(f"namespace {client.client.namespace} {told}")
-        missing = await missing_search_attributes(client)
+        missing, _ = await compare_search_attributes(client)
         if missing:
             await _register_attributes(client, missing)
     told = f"registered {', '.join(missing)}" if missing else "all search attributes are registered already"
@@ -143,16 +138,15 @@ async def setup(*, forget_store: ForgetOption = False) -> ExitCode:
     return ExitCode.DONE
 
 
-async def missing_search_attributes(client: ActionClient) -> list[str]:
-    """Returns our search attributes that the namespace lacks."""
-    known = await _registered_attributes(client)
-    return [name for name in wire.SEARCH_ATTRIBUTES if name not in known]
+async def compare_search_attributes(client: ActionClient) -> tuple[list[str], list[str]]:
+    """Returns our search attributes that the namespace lacks, and those that it has with another type."""
+    from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 
-
-async def mistyped_search_attributes(client: ActionClient) -> list[str]:
-    """Returns our search attributes that are registered with another type."""
-    known = await _registered_attributes(client)
-    return [name for name, kind in search_attribute_types().items() if name in known and known[name] != kind]
+    request = ListSearchAttributesRequest(namespace=client.client.namespace)
+    known = (await client.client.operator_service.list_search_attributes(request)).custom_attributes
+    wanted = search_attribute_types()
+    missing = [name for name in wanted if name not in known]
+    return missing, [name for name, kind in wanted.items() if name in known and known[name] != kind]
 
 
 def search_attribute_types() -> dict[str, IndexedValueType.ValueType]:
@@ -165,13 +159,6 @@ def search_attribute_types() -> dict[str, IndexedValueType.ValueType]:
         "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT,
     }
     return {name: types[kind] for name, kind in wire.SEARCH_ATTRIBUTES.items()}
-
-
-async def _registered_attributes(client: ActionClient) -> Mapping[str, IndexedValueType.ValueType]:
-    from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
-
-    request = ListSearchAttributesRequest(namespace=client.client.namespace)
-    return (await client.client.operator_service.list_search_attributes(request)).custom_attributes
 
 
 async def _register_attributes(client: ActionClient, names: list[str]) -> None:

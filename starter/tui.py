@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar
 
@@ -148,13 +148,8 @@ class Tui(App[None]):
             self._looking = False
 
     def action_act(self) -> None:
-        """Opens the dialog for the object that is under the cursor now, whatever the tables show later."""
-        if path := self._selected_path():
-            dialog = ChoiceScreen(f"what to do with {short_path(path)}: reading what is allowed")
-            self.push_screen(dialog)
-            self._choose_action(path, dialog)
-        else:
-            self._notify_user("no object is under the cursor", "warning")
+        """Asks what to do with the object that is under the cursor now."""
+        self._open_dialog("what to do with {}: reading what is allowed", self._choose_action)
 
     @work(group="act")
     async def _choose_action(self, path: str, dialog: ChoiceScreen) -> None:
@@ -203,10 +198,14 @@ class Tui(App[None]):
 
     def action_cancel(self) -> None:
         """Asks whether to cancel the action that runs on the object that is under the cursor now."""
+        self._open_dialog("cancel what runs on {}?", self._cancel_action)
+
+    def _open_dialog(self, title: str, work: Callable[[str, ChoiceScreen], object]) -> None:
+        """Opens a dialog for the object that is under the cursor now, whatever the tables show later."""
         if path := self._selected_path():
-            dialog = ChoiceScreen(f"cancel what runs on {short_path(path)}?")
+            dialog = ChoiceScreen(title.format(short_path(path)))
             self.push_screen(dialog)
-            self._cancel_action(path, dialog)
+            work(path, dialog)
         else:
             self._notify_user("no object is under the cursor", "warning")
 
