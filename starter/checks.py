@@ -30,6 +30,7 @@ def run_check(about: str, look: Callable[[], object], good: str = "") -> DoctorC
 
 
 def failed_check(about: str, error: RatchetError) -> DoctorCheck:
+    """Returns the check that ended with this error, whose hint says what to do."""
     found = to_printed_error(error)
     return DoctorCheck(about, found.why, found.next)
 
