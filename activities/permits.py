@@ -22,12 +22,9 @@ from domain.limits import ConcurrencyCaps
 from domain.permits import (
     SHARE_SECONDS,
     PermitLimits,
-    PermitReply,
     PermitRequest,
-    PermitShare,
     PermitStore,
     RegionPermits,
-    compute_permit_shares,
 )
 
 Requested = TypeVar("Requested")
@@ -40,9 +37,9 @@ CONTESTED_SECONDS = 0.25  # while a request waits for more
 class PermitPool:
     """This worker's permits. One instance per process, shared by all activities."""
 
-    def __init__(self, limits: ConcurrencyCaps, office: PermitStore | None = None) -> None:
+    def __init__(self, limits: ConcurrencyCaps, store: PermitStore) -> None:
         self._limits = limits
-        self._store = office or LocalPermitStore()
+        self._store = store
         self._worker = uuid.uuid4().hex
         self._clouds: dict[str, _CloudPermits] = {}
 
@@ -329,21 +326,6 @@ class _CloudPermits:
         for place in self.places.values():
             place.serve_waiting_requests()
         return CONTESTED_SECONDS if terms.contested else RENEW_SECONDS
-
-
-class LocalPermitStore:
-    """Permit store in memory, for a single worker or several in one process."""
-
-    def __init__(self) -> None:
-        self._shares: dict[str, list[PermitShare]] = {}
-
-    async def exchange_permits(
-        self, cloud: str, worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits
-    ) -> PermitReply:
-        shares = self._shares.get(cloud, [])
-        mine, terms = compute_permit_shares(shares, worker, wishes, limits, seconds_since_boot())
-        self._shares[cloud] = [*(share for share in shares if share.worker != worker), *mine]
-        return terms
 
 
 class Permit(Generic[Requested]):

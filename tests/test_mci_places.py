@@ -36,6 +36,7 @@ from store.mci.tables import connection_uses, connections
 from store.migrate import migrate_schema
 from store.schema import ActionRow, actions
 from tests.environment import activity_environment
+from tests.localpermits import LocalPermitStore
 from tests.patience import PATIENCE
 
 PLACE = "aws/r1"
@@ -96,7 +97,9 @@ def worker(database: Database, cloud: object, over: int = 0, store: SqlMciStore 
 
     fence = Fence(cast(Inventory, Actions(over)), beat)
     store = store or SqlMciStore(database)
-    return PlaceActivities(store, {"aws": cast(Cloud, cloud)}, PermitPool(ConcurrencyCaps()), fence, ProviderRetry())
+    return PlaceActivities(
+        store, {"aws": cast(Cloud, cloud)}, PermitPool(ConcurrencyCaps(), LocalPermitStore()), fence, ProviderRetry()
+    )
 
 
 def visit(path: str, epoch: int) -> MciAtPlace:

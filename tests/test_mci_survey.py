@@ -19,6 +19,7 @@ from providers.simulated.tables import vms
 from starter.mci import requests
 from starter.mci.documents import mci_document
 from store.mci.inventory import SqlMciStore
+from tests.localpermits import LocalPermitStore
 from tests.user import User
 
 pytestmark = pytest.mark.stores("postgres")
@@ -208,7 +209,7 @@ async def test_a_cloud_that_does_not_list_its_vms_in_time_is_told_as_such(
     cloud = user.service.simulated["aws"]
     monkeypatch.setattr(cloud, "list_tagged_vms", silent)
     book = SqlMciStore(user.service.database)
-    reach = ({"aws": cloud}, PermitPool(ConcurrencyCaps()), ProviderRetry(call_seconds=0.05))
+    reach = ({"aws": cloud}, PermitPool(ConcurrencyCaps(), LocalPermitStore()), ProviderRetry(call_seconds=0.05))
 
     async def places() -> list[str]:
         return []

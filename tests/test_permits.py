@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from activities.permits import PermitPool
 from domain.limits import CloudCaps, ConcurrencyCaps
+from tests.localpermits import LocalPermitStore
 from tests.patience import PATIENCE
 
 CAPS = ConcurrencyCaps({"aws": CloudCaps(regions=2, vms=3), "other": CloudCaps(regions=1, vms=1)})
@@ -20,7 +21,7 @@ CAPS = ConcurrencyCaps({"aws": CloudCaps(regions=2, vms=3), "other": CloudCaps(r
 
 @pytest.fixture
 def permits() -> PermitPool:
-    return PermitPool(CAPS)
+    return PermitPool(CAPS, LocalPermitStore())
 
 
 async def settle() -> None:
@@ -184,7 +185,7 @@ def test_no_order_of_entering_leaving_and_cancelling_breaks_a_cap_or_loses_a_per
 
 
 async def _walk(steps: list[tuple[str, int, int]]) -> None:
-    permits, visitors = PermitPool(CAPS), list[tuple[str, int, Visitor]]()
+    permits, visitors = PermitPool(CAPS, LocalPermitStore()), list[tuple[str, int, Visitor]]()
     for what, which, n in steps:
         if what == "enter":
             region = f"r{which % 3}"

@@ -22,10 +22,9 @@ from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
 
-from activities import healing
 from activities.companions import CompanionReconciler
 from activities.healing import HealingActivities
-from activities.runs import RunState, read_run_state
+from activities.runs import CONCURRENT_CALLS, RunState, read_run_state
 from domain import wire
 from domain.healing import ANY_ACTION, HealFinding, SweepOptions
 from domain.invariants import VerificationReport
@@ -202,6 +201,6 @@ def test_five_hundred_holders_are_asked_for_many_at_a_time_and_one_that_cannot_b
         assert await ActivityEnvironment().run(work.heal_holders, holders) == 499
 
     heal()
-    assert temporal.most == healing.CONCURRENT_CALLS
+    assert temporal.most == CONCURRENT_CALLS
     assert owners[7] not in inventory.abandoned
     assert owners[7] in caplog.text

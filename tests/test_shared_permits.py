@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from activities import permits as module
 from activities.fence import seconds_since_boot
-from activities.permits import LocalPermitStore, PermitPool
+from activities.permits import PermitPool
 from domain.errors import StoreUnavailable, Superseded
 from domain.limits import CAPS_BY_CLOUD, CloudCaps, ConcurrencyCaps
 from domain.permits import (
@@ -24,6 +24,7 @@ from domain.permits import (
     PermitShare,
     compute_permit_shares,
 )
+from tests.localpermits import LocalPermitStore
 from tests.patience import PATIENCE
 from tests.test_permits import Visitor, leave_all
 from workers.connections import parse_connections

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from activities.permits import LocalPermitStore, PermitPool
+from activities.permits import PermitPool
 from domain.errors import Rejected, Superseded, Unavailable, UnknownOutcome
 from domain.faults import Fault, FaultKind
 from domain.limits import ConcurrencyCaps
@@ -18,6 +18,7 @@ from providers.aws import AwsCloud
 from providers.aws.ratelimit import RateLimiter
 from providers.steps import VERBS, NextOrderStep, next_order_step
 from tests.faulty import Moto
+from tests.localpermits import LocalPermitStore
 from tests.patience import PATIENCE
 from tests.test_aws.conftest import REGION, CloudMaker
 from tests.test_clouds.kit import PARENT, SPEC, create, do, good, on, orders, prepare

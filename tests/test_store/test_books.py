@@ -11,6 +11,7 @@ from activities.retry import ProviderRetry
 from domain.limits import ConcurrencyCaps
 from domain.model import TargetLanding
 from domain.ports import VmFacts, VmKey, VmState
+from tests.localpermits import LocalPermitStore
 from tests.test_store.driver import FRONT_1, FRONT_2, StoreDriver, group
 from tests.test_store.driver import WEB as MCI
 
@@ -31,7 +32,7 @@ async def audit(driver: StoreDriver, **there: list[VmFacts]) -> tuple[list[tuple
     async def places() -> list[str]:
         return ["aws/eu1", "aws/eu2"]
 
-    permits = PermitPool(ConcurrencyCaps())
+    permits = PermitPool(ConcurrencyCaps(), LocalPermitStore())
     listing = VmListing(clouds, permits, ProviderRetry(), places)
     findings, size = await OrphanActivities(driver.inventory, [listing], None).find_violations("")  # type: ignore[arg-type]
     return [(finding.path, finding.what) for finding in findings], size

@@ -19,6 +19,7 @@ from domain.limits import ConcurrencyCaps
 from domain.ports import VMS_PER_PAGE, VmFacts, VmKey, VmState
 from store.engine import Database
 from store.inventory import SqlInventory
+from tests.localpermits import LocalPermitStore
 from tests.test_store.crowd import MEMBERS
 from tests.test_store.driver import NS
 from workers.families import FAMILIES, merge_hooks
@@ -61,7 +62,7 @@ async def test_verify_of_a_large_store_keeps_a_page_in_memory_and_finds_what_dif
     async def places() -> list[str]:
         return [PLACE]
 
-    listing = VmListing(clouds, PermitPool(ConcurrencyCaps()), ProviderRetry(), places)
+    listing = VmListing(clouds, PermitPool(ConcurrencyCaps(), LocalPermitStore()), ProviderRetry(), places)
     inventory = SqlInventory(crowded, merge_hooks(FAMILIES), Authorizer())
     activities = OrphanActivities(inventory, [listing], None)  # type: ignore[arg-type]
     crowded.run_transaction_blocking(leave_groups)
