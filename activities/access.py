@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
-from dataclasses import is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -68,20 +68,15 @@ class TrustingVerifier:
 claimed_sender = TrustingVerifier()
 
 
+@dataclass(eq=False)
 class Authorizer:
     """Asks the policy at every action, read and message. `policy` returns the current one; None: everybody may."""
 
-    def __init__(
-        self,
-        policy: Callable[[], AccessPolicy | None] = lambda: None,
-        identify: SenderVerifier = claimed_sender,
-        wants_tokens: bool = False,
-    ) -> None:
-        self.policy = policy
-        self.identify = identify
-        self.wants_tokens = wants_tokens  # this worker has a key, so the others must have one too
-        self.replays = ReplayMemory()
-        self._reader: ContextVar[Subject | None] = ContextVar("reader", default=None)
+    policy: Callable[[], AccessPolicy | None] = lambda: None
+    identify: SenderVerifier = claimed_sender
+    wants_tokens: bool = False  # this worker has a key, so the others must have one too
+    replays: ReplayMemory = field(default_factory=ReplayMemory)
+    _reader: ContextVar[Subject | None] = field(default_factory=lambda: ContextVar("reader", default=None))
 
     @property
     def requires_proofs(self) -> bool:
