@@ -68,10 +68,7 @@ class VmActivities:
     async def settle_vms(self, chunk: Chunk) -> TargetCounts:
         """Lands each open VM of a cancelled or failed action with its state in the cloud. Gives no orders."""
         async with self._open_chunk_runner(chunk) as runner:
-            left = await self.inventory.list_targets(chunk)
-            await runner.settle_targets(
-                left, dict.fromkeys((target.path for target in left), "stopped before it was done")
-            )
+            await runner.settle_all(await self.inventory.list_targets(chunk), "stopped before it was done")
         return runner.buffer.tally
 
     @activity.defn
@@ -142,19 +139,13 @@ class _ChunkRunner:
             if self.verb != "create":
                 batch = await self._find_created_vms(batch)
             elif why := self.full.get(self._region_key()):
-                await self._settle_without_order([*batch, *todo], why)
+                # Each is looked up without an order: earlier attempts may have created it.
+                await self.settle_all([*batch, *todo], f"not tried, there is no more room: {why}")
                 return
             await self._order_until_done(batch)
 
     def _region_key(self) -> tuple[int, str]:
         return self.chunk.epoch, self.chunk.placement
-
-    async def _settle_without_order(self, rest: list[Target], why: str) -> None:
-        """Settles the remaining VMs without an order, as the region has no capacity. Each is looked up: earlier
-        attempts may
-        have created it."""
-        error = f"not tried, there is no more room: {why}"
-        await self.settle_targets(rest, dict.fromkeys((target.path for target in rest), error))
 
     async def _find_created_vms(self, batch: list[Target]) -> list[Target]:
         """Looks up VMs without a cloud id by their creation token; lands those that the cloud does not know."""
@@ -163,9 +154,7 @@ class _ChunkRunner:
             return batch
         found = dict(zip((target.path for target in unknown), await self._describe_vms(unknown), strict=True))
         missing = [target for target in unknown if not isinstance(found[target.path], VmFacts)]
-        await self.settle_targets(
-            missing, dict.fromkeys((target.path for target in missing), "the cloud knows no such VM")
-        )
+        await self.settle_all(missing, "the cloud knows no such VM")
         self.adopted_paths.update(path for path, facts in found.items() if isinstance(facts, VmFacts))
         gone = {target.path for target in missing}
         return [
@@ -184,7 +173,7 @@ class _ChunkRunner:
             if again and monotonic_now() + pause > deadline:
                 again, lost = [], lost + again
             if lost:
-                await self.settle_targets(
+                await self._settle_targets(
                     lost, {target.path: _error_of_answer(answers[target.path]) for target in lost}
                 )
             if again:
@@ -237,7 +226,11 @@ class _ChunkRunner:
         order = _make_order_of_target(target, "create", self.chunk.epoch)
         return replace(order, spec={**order.spec, "network": self.network}) if self.network else order
 
-    async def settle_targets(self, lost: Sequence[Target], errors: Mapping[str, str]) -> None:
+    async def settle_all(self, lost: Sequence[Target], error: str) -> None:
+        """Settles VMs that missed their goal for the same reason."""
+        await self._settle_targets(lost, dict.fromkeys((target.path for target in lost), error))
+
+    async def _settle_targets(self, lost: Sequence[Target], errors: Mapping[str, str]) -> None:
         """Asks the cloud for the state of VMs that missed their goal, and lands them; Failed if it is unclear."""
         if not lost:
             return
