@@ -170,13 +170,11 @@ class UpdateDeliveryActivities:
         except WorkflowUpdateFailedError as error:
             return format_one_line(error.cause)
         except RPCError as error:
-            if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.RESOURCE_EXHAUSTED):
-                return (
-                    "no action is running on it"
-                    if error.status is RPCStatusCode.NOT_FOUND
-                    else format_one_line(error.message)
-                )
-            raise
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return "no action is running on it"
+            if error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:
+                raise
+            return format_one_line(error.message)
         return ""
 
 

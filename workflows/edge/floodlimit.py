@@ -30,6 +30,10 @@ class FloodLimitedWorkflow(GuardedInitWorkflow):
         full = self._heard >= SIGNALS_PER_RUN or should_continue_as_new()
         return full and workflow.all_handlers_finished()
 
+    def _is_budget_spent(self) -> bool:
+        """Tells whether a message that changes nothing would only be counted now."""
+        return self._budget.is_budget_spent(workflow.now().timestamp())
+
     def _spend_budget(self) -> bool:
         """Uses up budget for a message that changes nothing. False: there is none left, and it was only counted."""
         kept, self._budget = self._budget.spend_for_message(workflow.now().timestamp())

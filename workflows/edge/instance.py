@@ -121,20 +121,17 @@ class ChangeInstance(CrmInboxAction):
         own = terms.model_copy(update={"spec": terms.apps[app], "before": terms.apps[app]})
         self._apps[app] = exchange = CrmExchange(self, grant, app, S.DELETE_REQUESTED, own, terms.address)
         try:
-            said = await exchange.request_and_wait(CrmVerb.DELETE, terms.patience.delete)
+            note = (await exchange.request_and_wait(CrmVerb.DELETE, terms.patience.delete)).joined_errors()
         except CrmFailed as failed:
-            why = format_one_line(str(failed))
-            if terms.tolerant:
-                note = format_one_line(f"the CRM's error was ignored: {failed}")
-                await move_objects(grant, [Move(path=app, to=NONE, actor=CrmActor.CRM, message=note)])
+            if not terms.tolerant:
+                why = format_one_line(str(failed))
+                await move_objects(grant, [Move(path=app, to=failed.to, actor=failed.actor, message=why)])
+                exchange.status = failed.to
+                await self._restore_app(grant, app, exchange, why)
                 del self._apps[app]
-                return ""
-            await move_objects(grant, [Move(path=app, to=failed.to, actor=failed.actor, message=why)])
-            exchange.status = failed.to
-            await self._restore_app(grant, app, exchange, why)
-            del self._apps[app]
-            return why
-        await move_objects(grant, [Move(path=app, to=NONE, actor=CrmActor.CRM, message=said.joined_errors())])
+                return why
+            note = format_one_line(f"the CRM's error was ignored: {failed}")
+        await move_objects(grant, [Move(path=app, to=NONE, actor=CrmActor.CRM, message=note)])
         del self._apps[app]
         return ""
 

@@ -138,7 +138,7 @@ class CloudletLink(FloodLimitedWorkflow):
     def _enqueue_received_signal(self, signal: str, raw: object) -> None:
         """Queues a message to be read, unless it is unreadable, a repetition, or one too many."""
         self._heard += 1
-        if not isinstance(raw, dict) and self._budget.is_budget_spent(workflow.now().timestamp()):
+        if not isinstance(raw, dict) and self._is_budget_spent():
             self._spend_budget()  # junk in a flood: not even parsed
             return
         message = parse_message(_MESSAGE_TYPE_OF_SIGNAL[signal], raw)
@@ -178,9 +178,7 @@ class CloudletLink(FloodLimitedWorkflow):
         if len(self._pages) < message.of:
             return
         pages, self._pages = [self._pages[number] for number in sorted(self._pages)], {}
-        connected = await calls.report_crm_connection(
-            self._path, pages, self._budget.spend_for_message(workflow.now().timestamp())[0]
-        )
+        connected = await calls.report_crm_connection(self._path, pages, kept=not self._is_budget_spent())
         self._notify_id = max(self._notify_id, connected.current)  # for a CRM that lost its state
         if connected.standing is ConnectionDecision.REFUSED or connected.address is None:
             self._spend_budget()
@@ -203,9 +201,7 @@ class CloudletLink(FloodLimitedWorkflow):
 
     async def _handle_disconnect(self, message: CrmDisconnect) -> None:
         address = self._sessions.address_of(message.notify_id)
-        answer = await calls.report_crm_disconnect(
-            self._path, message, self._budget.spend_for_message(workflow.now().timestamp())[0]
-        )
+        answer = await calls.report_crm_disconnect(self._path, message, kept=not self._is_budget_spent())
         if answer.ignored:
             self._spend_budget()
         if answer.refused:  # an unproven disconnect
@@ -218,9 +214,7 @@ class CloudletLink(FloodLimitedWorkflow):
             )
 
     async def _handle_answer(self, message: CrmResponse) -> None:
-        answer = await calls.report_crm_answer(
-            self._path, message, self._budget.spend_for_message(workflow.now().timestamp())[0]
-        )
+        answer = await calls.report_crm_answer(self._path, message, kept=not self._is_budget_spent())
         if answer.owner and not await self._signal_workflow(answer.owner, messages.CRM_RESPONSE, message):
             answer = await calls.report_crm_answer(self._path, message)  # it has ended: apply it
         if answer.ignored:
