@@ -171,9 +171,7 @@ class Authorizer:
             return None
         if isinstance(asked, AboutRequest | BeginRequest):
             return self._judge_request(asked, name, at)
-        if not isinstance(asked, SignedMessage):
-            return None
-        if isinstance(asked, Request):  # the activity itself judges it
+        if not isinstance(asked, SignedMessage) or isinstance(asked, Request):  # the activity itself judges a request
             return None
         verb = asked.verb_to_authorize(exposure.verb)
         if not verb:

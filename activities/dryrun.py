@@ -26,11 +26,6 @@ ExamineRequest = Callable[
 ]  # returns the request as it would be carried out, or raises Refused
 
 
-async def _find_no_dead_holders(holders: Sequence[LockHolder]) -> list[LockHolder]:
-    """Takes every holder for alive."""
-    return []
-
-
 @dataclass(eq=False)
 class DryRunChecker:
     """Asks proof, policy, examination and begin about a request. `examinations`: by kind and action."""
@@ -39,13 +34,14 @@ class DryRunChecker:
     authorizer: Authorizer = field(default_factory=Authorizer)
     examinations: Mapping[tuple[str, str], ExamineRequest] = field(default_factory=dict)
     facts: WorkerFacts = field(default_factory=WorkerFacts)
-    find_dead: FindDeadHolders = _find_no_dead_holders
+    find_dead: FindDeadHolders | None = None  # None: every holder counts as alive
 
     async def check_request(self, request: Request) -> DryRun:
         """Returns what begin would answer now; raises Refused if it would not be asked."""
         claim = await self._examine_request(request, None)
         answer = await self.inventory.preview_admission(claim)
-        if answer.refusal and answer.refusal.holders and (dead := await self.find_dead(answer.refusal.holders)):
+        holders = answer.refusal.holders if answer.refusal else []
+        if holders and self.find_dead and (dead := await self.find_dead(holders)):
             return await self.inventory.preview_admission(claim, dead)  # as `request_admission` begins again
         return answer
 

@@ -119,13 +119,11 @@ class HostHandover:
         )
         if handed.again:
             return boundaries.switch_to_slow_retries(grant)
-        left, errors = boundary.make_report(grant, handed.errors), handed.errors
-        failed = (
-            {"failed": True, "message": boundaries.describe_partial_failure(boundary.past_participle, errors, work)}
-            if errors
-            else {}
-        )
-        return left.model_copy(update=failed)
+        report = boundary.make_report(grant, handed.errors)
+        if not handed.errors:
+            return report
+        why = boundaries.describe_partial_failure(boundary.past_participle, handed.errors, work)
+        return report.model_copy(update={"failed": True, "message": why})
 
     async def _read_holdings(self, order: HandOverOrder, right: OrderFence) -> list[DesiredHolding]:
         """Reads what to hand over; a successful read also proves that the action is open."""

@@ -214,10 +214,8 @@ class CreateMci(VmsAction):
 
     def _decide(self, word: str, decision: HoldDecision) -> None:
         who = _describe_decision(word, decision)
-        self._decision, self._decided_by = (
-            word,
-            format_one_line(f"{who}: {decision.reason}" if decision.reason else who),
-        )
+        self._decision = word
+        self._decided_by = format_one_line(f"{who}: {decision.reason}" if decision.reason else who)
 
     def _check_undecided(self, word: str) -> None:
         if self._decision:
