@@ -17,10 +17,10 @@ from hypothesis import settings as hypothesis_settings
 from temporalio.client import Client
 from temporalio.worker._workflow import _WorkflowWorker
 
-from activities import healing, keysets, pollers
+from activities import healing, keysets, pollers, runs
 from activities.mci import dryrun
 from activities.systems import examination
-from client import queries, session
+from client import actions, queries, session
 from client.actions import ActionClient
 from client.admission import ActionStarter
 from client.reading import Queries
@@ -52,6 +52,7 @@ from workers import embedded
 from workers.mci import MciFamily
 from workers.service import WorkerService
 from workers.settings import WorkerSettings
+from workflows import calls as calls_of_workflows
 from workflows.edge import sessions
 from workflows.mci import calls as cloud_calls
 
@@ -73,9 +74,9 @@ engine.BUSY_TIMEOUT_SECONDS = engine.POOL_TIMEOUT_SECONDS = PATIENCE
 engine._CONNECT_OPTIONS["connect_timeout"] = embedded.START_SECONDS = PATIENCE
 engine._CONNECT_OPTIONS["options"] = f"-c lock_timeout={PATIENCE}s -c statement_timeout={PATIENCE}s"
 
-# A worker to which nobody says in time who polls a queue, or what a backend does not allow, lets a request pass: here
-# it waits for the answer.
-pollers.CALL_TIMEOUT = examination.ANSWER_TIMEOUT = timedelta(seconds=PATIENCE)
+# A worker to which nobody says in time who polls a queue, whether a run goes on, or what a backend does not allow, lets a
+# request pass: here it waits for the answer.
+runs.ANSWER_TIMEOUT = pollers.CALL_TIMEOUT = examination.ANSWER_TIMEOUT = timedelta(seconds=PATIENCE)
 
 # A worker of a test will come: who asks before its first poll waits for it. Where none comes, the test says so.
 queries.POLLERS_SECONDS = PATIENCE
@@ -89,6 +90,7 @@ GatewayClient.admission_seconds = calls.WAIT_SECONDS = native.DEFAULT_WAIT_SECON
 # Nor is one that takes long to connect, to fetch keys, or to say what a cloud offers. Where nobody answers, the test
 # sets such a limit.
 ActionStarter.admission_seconds = session.CONNECT_SECONDS = keysets.FETCH_SECONDS = PATIENCE
+actions.PROGRESS_SECONDS = PATIENCE
 limits.VALIDATE_TIMEOUT = cloud_calls.VALIDATE_TIMEOUT = dryrun.CLOUD_TIMEOUT = timedelta(seconds=PATIENCE)
 
 # Nor one that lets two seconds pass in a task of a workflow, live or replayed: for the SDK that would be a deadlock.
@@ -276,6 +278,7 @@ def released(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
             await event.wait()
 
     monkeypatch.setattr(SimulatedProvider, "simulate_delays", wait_for_event)
+    monkeypatch.setattr(calls_of_workflows, "HEARTBEAT", timedelta(seconds=PATIENCE))  # nor is it made once more
     return event
 
 

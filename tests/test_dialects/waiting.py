@@ -32,6 +32,8 @@ DYNAMIC = [{"name": "g", "subGroupSize": "1", "specId": "aws+eu-central-1+small"
 
 Ask = Callable[[httpx.AsyncClient], Coroutine[Any, Any, Any]]
 
+AGAIN = {**QUICK, "create": 60}  # an order that went with the gateway is asked after then
+
 
 @dataclass
 class Gate:
@@ -275,7 +277,7 @@ async def _tumblebug(http: httpx.AsyncClient) -> list[WaitingRequest]:
 
 async def _crm(http: httpx.AsyncClient, key: str) -> list[WaitingRequest]:
     """A cluster whose CRM polls for its order, and answers, over HTTP."""
-    await post(http, f"/v1/objects/{CLOUDLET}/actions/create", {"spec": {"key": key, "patience": QUICK}})
+    await post(http, f"/v1/objects/{CLOUDLET}/actions/create", {"spec": {"key": key, "patience": AGAIN}})
     path = f"{CLOUDLET}:cluster:c1"
     headers = {"Idempotency-Key": "once"}
     ask = call("POST", f"/v1/objects/{path}/actions/create", field_of("status"), {"spec": {"nodes": 1}}, **headers)
