@@ -74,8 +74,8 @@ engine.BUSY_TIMEOUT_SECONDS = engine.POOL_TIMEOUT_SECONDS = PATIENCE
 engine._CONNECT_OPTIONS["connect_timeout"] = embedded.START_SECONDS = PATIENCE
 engine._CONNECT_OPTIONS["options"] = f"-c lock_timeout={PATIENCE}s -c statement_timeout={PATIENCE}s"
 
-# A worker to which nobody says in time who polls a queue, whether a run goes on, or what a backend does not allow, lets a
-# request pass: here it waits for the answer.
+# A worker to which nobody says in time who polls a queue, whether a run goes on, or what a backend does not allow, lets
+# a request pass: here it waits for the answer.
 runs.ANSWER_TIMEOUT = pollers.CALL_TIMEOUT = examination.ANSWER_TIMEOUT = timedelta(seconds=PATIENCE)
 
 # A worker of a test will come: who asks before its first poll waits for it. Where none comes, the test says so.

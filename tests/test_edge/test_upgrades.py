@@ -19,7 +19,7 @@ from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge, fault, words
 from tests.test_edge.processes import CrmProcess, crm_process
 
-GENTLE = ("tests.test_edge.gentle:run_crm_command",)
+GENTLE = ("tests.test_edge.gentlecrm:run_crm_command",)
 
 
 @asynccontextmanager

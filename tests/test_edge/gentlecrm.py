@@ -1,10 +1,11 @@
 """A CRM that ends the one before it by force only after as long as tests wait: a busy machine is no failure.
 
-`python -m tests.test_edge.gentle WORDS` is `python -m workers.crm WORDS`, also for the CRM that an upgrade starts.
+`python -m tests.test_edge.gentlecrm WORDS` is `python -m workers.crm WORDS`, also for the CRM that an upgrade starts.
 """
 
 from __future__ import annotations
 
+from providers.edge import crm as reference
 from providers.edge import handover
 from tests.patience import PATIENCE
 from workers import crm
@@ -17,7 +18,7 @@ def gentle_command(options: crm.CrmOptions) -> list[str]:
 
 
 def run_crm_command() -> None:
-    handover.GRACE_SECONDS = PATIENCE
+    handover.GRACE_SECONDS = reference.ACK_TIMEOUT_WHEN_HEARD = PATIENCE
     crm._crm_command = gentle_command
     crm.run_crm_command()
 
