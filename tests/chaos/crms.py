@@ -26,7 +26,7 @@ from tests.patience import PATIENCE
 from workers.crm import platform_file, token_of_cloudlet
 from workers.settings import WorkerSettings
 
-PATIENT = {"cleanup": 5.0, "answer": 10.0}
+PATIENT = {"cleanup": 60.0, "answer": 60.0}
 SHORT = dict.fromkeys(("create", "update", "delete", "answer", "cleanup"), 2.0)
 
 

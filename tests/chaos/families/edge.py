@@ -32,23 +32,23 @@ def create(below: str) -> Act:
     return act(below, "create")
 
 
-def there(*below: str) -> Told:
-    """These are made first, one after the other; a cloudlet comes with its CRM."""
+def there(*below: str, **patience: float) -> Told:
+    """These are made first, one after the other; a cloudlet comes with its CRM, and has this patience with it."""
 
     async def make(world: World, path: str) -> None:
         for each in below:
-            made = await (bring_up(each) if each in (CLOUDLET, OTHER) else create(each))(world, path)
+            made = await (bring_up(each, **patience) if each in (CLOUDLET, OTHER) else create(each))(world, path)
             assert made.status == "Ready", made
 
     return make
 
 
-def bring_up(below: str, keyed: bool = False) -> Act:
+def bring_up(below: str, keyed: bool = False, **patience: float) -> Act:
     async def do(world: World, path: str) -> Outcome:
         """Its CRM comes when somebody waits for it: one that nobody expects tries again only after a while."""
         cloudlet = f"{path}{below}"
         key = {"key": token_of_cloudlet(WorkerSettings(home=world.home), cloudlet).create_token()} if keyed else {}
-        ticket = await world.ask(cloudlet, "create", spec={"patience": world.crms.patience, **key})
+        ticket = await world.ask(cloudlet, "create", spec={"patience": {**world.crms.patience, **patience}, **key})
         world.crms.start(world.client, cloudlet)
         return await world.end(ticket)
 
@@ -303,7 +303,7 @@ STORIES = (
     story("cluster delete", CLUSTER, act(CLUSTER, "delete"), IN_CLUSTER, status="None", told=("create", "delete")),
     story("cluster delete with its apps", CLUSTER, act(CLUSTER, "delete", cascade=True), WITH_APP, status="None",
           told=("create", "delete")),
-    story("cluster cancel", CLUSTER, cancel, IN_CLUSTER, broken(":c1", "update", "silent"),
+    story("cluster cancel", CLUSTER, cancel, there(CLOUDLET, CLUSTER, cleanup=5.0), broken(":c1", "update", "silent"),
           result="cancelled", status="Ready", plain=False),
     story("app create", APP, create(APP), IN_CLUSTER, status="Ready", told=("create",)),
     story("app update", APP, act(APP, "update", replicas=2), WITH_APP, status="Ready", told=("create", "update")),
