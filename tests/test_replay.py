@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import time
@@ -19,6 +20,7 @@ from temporalio.worker import (
     WorkflowInboundInterceptor,
     WorkflowInterceptorClassInput,
 )
+from temporalio.worker._workflow import _WorkflowWorker
 
 from workers.families import WORKFLOWS
 from workers.plugin import temporal_plugin
@@ -76,5 +78,7 @@ class _Slowly(Interceptor):
 
 
 async def test_a_task_of_a_replay_may_take_as_long_as_the_machine_needs() -> None:
+    """tests/conftest.py overrides the SDK's limit. Where it is not the limit any more, such a replay never ends."""
+    assert "self._deadlock_timeout_seconds = " in inspect.getsource(_WorkflowWorker.__init__)
     replayer = Replayer(workflows=WORKFLOWS, plugins=[temporal_plugin()], interceptors=[_Slowly()])
     await replayer.replay_workflow(_history(RECORDED[0]))
