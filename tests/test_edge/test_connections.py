@@ -13,6 +13,7 @@ from domain.edge.messages import CrmRequest
 from domain.healing import HealFinding, SweepOptions
 from domain.model import ActionResult
 from domain.wire import companion_id
+from providers.edge import crm
 from tests.cable import wire_to
 from tests.patience import PATIENCE
 from tests.test_edge.kit import Edge, fault, words
@@ -207,6 +208,7 @@ async def test_an_update_of_what_the_cloudlet_has_lost_fails_and_says_so(edge: E
 async def test_a_network_that_is_cut_and_mended_loses_nothing(
     edge: Edge, temporal_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(crm, "ACK_TIMEOUT_WHEN_HEARD", 10.0)  # the server may send an ack into the line that was cut
     async with wire_to(temporal_address) as cable:
         far = await Client.connect(cable.address, plugins=[temporal_plugin()])
         path = await edge.up(client=far)
