@@ -133,12 +133,13 @@ class SystemDemo:
     async def lose_process(self) -> None:
         print_heading(4, "kill -9", "one of the two processes of /web dies; nobody asked for anything")
         began = time.monotonic()
-        seen = (await self.client.read_history(self.path, 1))[-1].seq
+        web = node_path(self.path, "/web")
+        seen = (await self.client.read_history(web, 1))[-1].seq
         os.kill(await asyncio.to_thread(self._pid_of_service, "web"), signal.SIGKILL)
         states: list[str] = []
         async with asyncio.timeout(DEMO_TIMEOUT):
             while states[-1:] != ["stable"] or "degraded" not in states:  # by its history: each may last a moment only
-                for line in await self.client.read_history(self.path):
+                for line in await self.client.read_history(web):
                     if line.seq > seen and line.source != line.to:
                         terminal.print_narration(f"   {format_elapsed_seconds(began)}  {line.to}")
                         states.append(line.to)
