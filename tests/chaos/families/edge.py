@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 from temporalio.service import RPCError
@@ -37,13 +38,13 @@ def there(*below: str, **patience: float) -> Told:
 
     async def make(world: World, path: str) -> None:
         for each in below:
-            made = await (bring_up(each, **patience) if each in (CLOUDLET, OTHER) else create(each))(world, path)
+            made = await (bring_up(each, patience=patience) if each in (CLOUDLET, OTHER) else create(each))(world, path)
             assert made.status == "Ready", made
 
     return make
 
 
-def bring_up(below: str, keyed: bool = False, **patience: float) -> Act:
+def bring_up(below: str, keyed: bool = False, patience: Mapping[str, float] = MappingProxyType({})) -> Act:
     async def do(world: World, path: str) -> Outcome:
         """Its CRM comes when somebody waits for it: one that nobody expects tries again only after a while."""
         cloudlet = f"{path}{below}"
