@@ -54,7 +54,6 @@ from workers.service import WorkerService
 from workers.settings import WorkerSettings
 from workflows import calls as calls_of_workflows
 from workflows.edge import sessions
-from workflows.mci import calls as cloud_calls
 
 if TYPE_CHECKING:
     from tests.faulty import Moto
@@ -91,7 +90,7 @@ GatewayClient.admission_seconds = calls.WAIT_SECONDS = native.DEFAULT_WAIT_SECON
 # sets such a limit.
 ActionStarter.admission_seconds = session.CONNECT_SECONDS = keysets.FETCH_SECONDS = PATIENCE
 actions.PROGRESS_SECONDS = PATIENCE
-limits.VALIDATE_TIMEOUT = cloud_calls.VALIDATE_TIMEOUT = dryrun.CLOUD_TIMEOUT = timedelta(seconds=PATIENCE)
+limits.VALIDATE_TIMEOUT = dryrun.CLOUD_TIMEOUT = timedelta(seconds=PATIENCE)
 
 # Nor one that lets two seconds pass in a task of a workflow, live or replayed: for the SDK that would be a deadlock.
 _WorkflowWorker._deadlock_timeout_seconds = property(lambda _self: PATIENCE, lambda _self, _seconds: None)  # type: ignore[assignment]

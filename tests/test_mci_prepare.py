@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from temporalio.api.enums.v1 import EventType
 
 from client import actions
+from domain import limits
 from domain.errors import Category, Refused
 from domain.faults import Fault, FaultKind
 from domain.model import ActionResult
@@ -24,7 +25,6 @@ from tests.test_crashes import MCI, site
 from tests.test_platform.site import Site
 from tests.user import User
 from workflows import calls as provider_calls
-from workflows.mci import calls
 
 pytestmark = pytest.mark.stores("postgres")
 
@@ -132,7 +132,7 @@ async def test_every_mistake_is_named_at_once(user: User) -> None:
 async def test_when_the_cloud_cannot_say_at_once_what_it_offers_the_preparation_asks_again_and_then_fails(
     user: User, patient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "VALIDATE_TIMEOUT", timedelta(seconds=3))
+    monkeypatch.setattr(limits, "VALIDATE_TIMEOUT", timedelta(seconds=3))
     await user.place_fault("hang", verb="validate", seconds=600)
     bad = user.groups()
     bad["subGroups"][0]["specId"] = "gigantic"

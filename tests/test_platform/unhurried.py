@@ -12,19 +12,18 @@ from temporalio.worker._workflow import _WorkflowWorker
 
 from activities import healing, pollers
 from client.admission import ActionStarter
-from client.queries import Queries
+from client.reading import Queries
 from domain import limits
 from starter import __main__
 from tests.patience import PATIENCE
 from workflows import calls
-from workflows.mci import calls as cloud_calls
 
 LONG = timedelta(seconds=PATIENCE)
 LONGEST_TASK = timedelta(seconds=120)  # that Temporal allows
 
 
 def raise_limits() -> None:
-    calls.HEARTBEAT = cloud_calls.VALIDATE_TIMEOUT = pollers.CALL_TIMEOUT = LONG
+    calls.HEARTBEAT = limits.VALIDATE_TIMEOUT = pollers.CALL_TIMEOUT = LONG
     healing.HOLDERS_TIMEOUT = ActionStarter.admission_seconds = Queries.read_seconds = PATIENCE
     _WorkflowWorker._deadlock_timeout_seconds = property(lambda _self: PATIENCE, lambda _self, _seconds: None)  # type: ignore[assignment]
     for module in list(sys.modules.values()):  # a task that is given again is logged and counted again

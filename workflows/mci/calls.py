@@ -12,8 +12,8 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.mci.places import PlaceActivities
+    from domain import limits
     from domain.errors import format_one_line, join_first_texts
-    from domain.limits import VALIDATE_TIMEOUT
     from domain.mci.messages import PROBLEMS_SHOWN, MciAtPlace, PlaceRequirements, PlaceResult
     from domain.model import Grant
     from workflows.calls import run_on_cloud_queue
@@ -48,7 +48,7 @@ async def validate_place_needs(needs: PlaceRequirements) -> PlaceResult:
     """Asks a place's cloud whether it offers the specs and images; without an answer in time, not `clear`."""
     try:
         return await run_on_cloud_queue(
-            PlaceActivities.validate_place, needs, needs.place, VALIDATE_TIMEOUT, "validate"
+            PlaceActivities.validate_place, needs, needs.place, limits.VALIDATE_TIMEOUT, "validate"
         )
     except ActivityError as error:
         if is_cancelled_exception(error):
