@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from temporalio.api.activity.v1 import ActivityOptions
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import UpdateActivityOptionsRequest
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from client.actions import Ticket
 from domain.edge import messages
@@ -174,19 +175,24 @@ class Edge:
 
     async def until_missed(self, path: str) -> None:
         """Until it is noticed that the CRM, which is gone by now, is silent: nobody need wait as long as tests do."""
-        link = self.client.get_workflow_handle(companion_id(path, messages.LINK_ROLE))
-        for each in (await link.describe()).raw_description.pending_activities:
-            if each.activity_type.name == messages.CRM_SESSION:
-                await self.client.workflow_service.update_activity_options(
-                    UpdateActivityOptionsRequest(
-                        namespace=self.client.namespace,
-                        execution=WorkflowExecution(workflow_id=link.id),
-                        id=each.activity_id,
-                        activity_options=ActivityOptions(heartbeat_timeout=Duration(seconds=1)),
-                        update_mask=FieldMask(paths=["heartbeat_timeout"]),
-                    )
+        async with asyncio.timeout(PATIENCE):
+            while await self.status(path) != "Offline":
+                await self._shorten_sessions(companion_id(path, messages.LINK_ROLE))
+                await asyncio.sleep(0.1)
+
+    async def _shorten_sessions(self, link: str) -> None:
+        described = await self.client.get_workflow_handle(link).describe()
+        for each in described.raw_description.pending_activities:
+            if each.activity_type.name == messages.CRM_SESSION and each.activity_options.heartbeat_timeout.seconds > 1:
+                order = UpdateActivityOptionsRequest(
+                    namespace=self.client.namespace,
+                    execution=WorkflowExecution(workflow_id=link),
+                    id=each.activity_id,
+                    activity_options=ActivityOptions(heartbeat_timeout=Duration(seconds=1)),
+                    update_mask=FieldMask(paths=["heartbeat_timeout"]),
                 )
-        await self.until(path, "Offline")
+                with suppress(RPCError):  # it is over
+                    await self.client.workflow_service.update_activity_options(order)
 
     async def until_told(self, path: str, words: str) -> HistoryLine:
         """Until the history has a line with these words."""

@@ -86,7 +86,7 @@ async def test_respond_says_what_became_of_the_answer_and_refuses_what_no_crm_wo
     assert await run_command(["crm", "respond", edge.at("nowhere", "c1"), "Ready"]) == 6
     runs = await edge.runs(path)
     await edge.stop_crm()
-    await edge.until(edge.at("berlin"), "Offline")
+    await edge.until_missed(edge.at("berlin"))
     await asyncio.sleep(0)
     assert await run_command(["crm", "respond", path, "Deleting"]) == 0  # not even a link is there
     line = await edge.until_told(path, "no action is running on it")

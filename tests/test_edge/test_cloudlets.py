@@ -84,7 +84,7 @@ async def test_a_cloudlet_is_deleted_when_it_is_empty_and_its_crm_ends(edge: Edg
 async def test_a_cloudlet_without_a_crm_is_deleted_without_asking_and_says_so(edge: Edge) -> None:
     path = await edge.up()
     await edge.stop_crm()
-    await edge.until(path, "Offline")
+    await edge.until_missed(path)
     assert "is not allowed for Cloudlet under Offline" in await edge.user.refused(path, "maintenance-start")
     refusal = (await edge.user.ask(path, "upgrade", spec={"version": "v2"})).admission.refusal
     assert refusal

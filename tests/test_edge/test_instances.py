@@ -170,7 +170,7 @@ async def test_ignore_crm_changes_only_our_own_books(edge: Edge) -> None:
     assert (outcome.status, outcome.message) == ("Ready", "the CRM was not told")
     assert edge.things() == []
     await edge.stop_crm()
-    await edge.until(edge.at("berlin"), "Offline")
+    await edge.until_missed(edge.at("berlin"))
     assert (await edge.user.do(path, "delete", spec={"override": "ignore-crm"})).status == "None"
 
 

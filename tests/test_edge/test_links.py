@@ -27,7 +27,7 @@ async def test_a_crm_that_lost_its_memory_is_told_all_specs_and_knows_them_again
     with closing(sqlite3.connect(edge.platform().file)) as memory:
         memory.executescript("UPDATE things SET spec = ''; DELETE FROM expected;")
     await edge.stop_crm()
-    await edge.until(path, "Offline")
+    await edge.until_missed(path)
     await edge.start_crm()
     async with asyncio.timeout(PATIENCE):
         while edge.platform().list_instances()[cluster] != {"nodes": 3, "flavor": "small"}:
@@ -64,7 +64,7 @@ async def test_a_crm_with_thousands_of_instances_connects_in_pages(edge: Edge) -
     path, cluster = await edge.up(), edge.at("berlin", "c1")
     await edge.user.do(cluster, "create", spec={})
     await edge.stop_crm()
-    await edge.until(path, "Offline")
+    await edge.until_missed(path)
     agent = await edge.start_crm()
     platform = edge.platform()
     for n in range(6_000):
@@ -105,7 +105,7 @@ async def test_an_answer_that_comes_too_late_is_kept_by_the_link_even_if_none_ru
                 await asyncio.sleep(0.05)
         if edge.crms:
             await edge.stop_crm()
-            await edge.until(path, "Offline")
+            await edge.until_missed(path)
             await edge.client.get_workflow_handle(companion_id(path, messages.LINK_ROLE)).result()
     kept = [line.to for line in await edge.user.history(cluster) if "no action is running on it" in line.message]
     assert sorted(kept) == ["Creating", "Updating"]
@@ -193,7 +193,7 @@ async def test_a_link_that_begins_anew_keeps_its_crm_and_its_unread_messages(
     assert (await edge.status(path), await edge.notify_id()) == ("Ready", current)
     assert len(await edge.ignored(path)) < 60
     await edge.stop_crm()
-    await edge.until(path, "Offline")  # the new session is watched as the old one was
+    await edge.until_missed(path)  # the new session is watched as the old one was
 
 
 async def test_a_link_that_somebody_else_starts_has_the_connections_of_the_inventory(edge: Edge) -> None:

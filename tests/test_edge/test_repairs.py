@@ -154,7 +154,7 @@ async def test_a_crm_that_goes_while_it_gathers_takes_the_cloudlet_offline_at_on
     ticket = await edge.begun(path, "create", spec={"patience": QUICK})
     await edge.until(path, "InitOk")
     await edge.stop_crm()
-    await edge.until(path, "Offline")
+    await edge.until_missed(path)
     await edge.start_crm()
     edge.set_faults()
     assert (await edge.end(ticket)).status == "Ready"
