@@ -14,6 +14,7 @@ from activities.builds import describe_deployment
 from client.queries import describe_queue
 from domain import wire
 
+_STATUS_PREFIX = "WORKER_DEPLOYMENT_VERSION_STATUS_"
 POLL_SECONDS = 90.0  # a live worker polls at least once a minute
 
 
@@ -40,7 +41,7 @@ async def list_builds(client: Client, name: str) -> list[BuildView]:
     return [
         BuildView(
             build=(build := summary.deployment_version.build_id),
-            status=_status_word(summary.status),
+            status=WorkerDeploymentVersionStatus.Name(summary.status).removeprefix(_STATUS_PREFIX).lower(),
             since=summary.create_time.ToDatetime(tzinfo=UTC),
             workers=workers[build],
             pinned=await _count_pinned(client, deployment.name, build),
@@ -71,8 +72,3 @@ async def _count_pinned(client: Client, deployment: str, build: str) -> int:
 
 def _quoted(text: str) -> str:
     return text.replace("\\", "\\\\").replace("'", "\\'")
-
-
-def _status_word(status: WorkerDeploymentVersionStatus.ValueType) -> str:
-    word = WorkerDeploymentVersionStatus.Name(status).removeprefix("WORKER_DEPLOYMENT_VERSION_STATUS_")
-    return word.lower()

@@ -136,18 +136,7 @@ async def list_kinds() -> list[KindView]:
 @router.get("/kinds/{kind}/states")
 async def get_state_table(kind: KindParameter) -> list[StateRow]:
     """The state table of a kind: which action leads from where to where."""
-    return [
-        StateRow(
-            action=row.action,
-            actor=row.actor,
-            source=row.source,
-            during=row.during,
-            then=row.then,
-            otherwise=row.otherwise,
-            force=row.force,
-        )
-        for row in _find_kind(kind).table.rows
-    ]
+    return [StateRow.model_validate(row, from_attributes=True) for row in _find_kind(kind).table.rows]
 
 
 @router.get("/kinds/{kind}/schema")

@@ -56,7 +56,7 @@ async def serve_in_worker_process(
 async def serve_standalone(settings: GatewaySettings) -> AsyncIterator[tuple[str, str]]:
     """Serve in a process of its own while the block lasts; yields the URL, and where reads are answered."""
     async with connect(settings, "gateway") as ratchet:
-        if not _has_store(settings):
+        if not (settings.store_url or (settings.home / "inventory.db").exists()):
             client = GatewayClient(
                 ratchet.client,
                 ui=ratchet.ui,
@@ -123,10 +123,6 @@ async def _serve_gateway(
             yield url
     finally:
         await gateway.crm_door.close()
-
-
-def _has_store(settings: GatewaySettings) -> bool:
-    return bool(settings.store_url) or (settings.home / "inventory.db").exists()
 
 
 async def _check_store(service: WorkerService) -> None:

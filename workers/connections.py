@@ -79,7 +79,10 @@ def parse_connections(document: object, where: str) -> Connections:
 
 def load_connections(file: Path | None) -> Connections:
     """Loads a connections file. Without a file everything is simulated, under default names."""
-    connections = parse_connections(_read_document(file), str(file)) if file else Connections()
+    try:
+        connections = parse_connections(read_document(file), str(file)) if file else Connections()
+    except UnreadableDocument as error:
+        raise Refused(Category.INVALID, f"the connections file {file} {error}", HINT) from None
     return connections.with_defaults(default_connections())
 
 
@@ -170,10 +173,3 @@ class FileConnectionInspector:
 
 def _sort_real_first(named: tuple[str, Connection]) -> tuple[bool, str]:
     return named[1].is_simulated, named[0]
-
-
-def _read_document(file: Path) -> object:
-    try:
-        return read_document(file)
-    except UnreadableDocument as error:
-        raise Refused(Category.INVALID, f"the connections file {file} {error}", HINT) from None

@@ -65,7 +65,13 @@ def lock_data_folder(home: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise _folder_in_use_refusal(home) from error
+            facts = read_embedded_options(home)
+            where = f" at {facts['address']}, process {facts['owner']}" if facts else ""
+            raise Refused(
+                Category.CONFLICT,
+                f"a stack is running in {home} already{where}",
+                "use it as it is, stop it with Ctrl-C in its terminal, or set RATCHET_HOME to another folder",
+            ) from error
         _end_orphaned_server(home)
         yield
 
@@ -80,16 +86,6 @@ def is_folder_in_use(home: Path) -> bool:
     except OSError:  # there is no such folder yet
         return False
     return False
-
-
-def _folder_in_use_refusal(home: Path) -> Refused:
-    facts = read_embedded_options(home)
-    where = f" at {facts['address']}, process {facts['owner']}" if facts else ""
-    return Refused(
-        Category.CONFLICT,
-        f"a stack is running in {home} already{where}",
-        "use it as it is, stop it with Ctrl-C in its terminal, or set RATCHET_HOME to another folder",
-    )
 
 
 def _end_orphaned_server(home: Path) -> None:

@@ -42,9 +42,6 @@ class WorkerGroup:
         self._owner: asyncio.Task[object] | None = None
         self.failure: RatchetError | None = None
 
-    def worker_of(self, queue: str) -> Worker | None:
-        return self._workers.get(queue)
-
     @asynccontextmanager
     async def run_workers(self) -> AsyncIterator[None]:
         """Polls until the block ends, then drains. Cancels the block and raises PollingStopped if a worker ends."""

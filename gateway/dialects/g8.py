@@ -95,8 +95,9 @@ async def dispatch_cloudapi_call(request: Request, call: Call, area: str, verb: 
     return JSONResponse(await HANDLERS[name](call, G8Parameters(await read_json_body(request))))
 
 
-async def _find_by_number(call: DialectCall, kind: str, number: int) -> str:
-    """Returns the path of an object by its number; Refused if there is none, or if another one is at its path now."""
+async def _find_named(call: DialectCall, given: G8Parameters, kind: str) -> str:
+    """Returns the path of the object whose number is given; Refused if it is gone, or another is at its path."""
+    number = given.number(f"{kind}Id")
     path = await call.find_path_by_alias(Dialect.G8, str(number), kind)
     if kind_of(path) != kind or (await call.aliases_of_paths(Dialect.G8, [path])).get(path) != str(number):
         raise Refused(Category.NOT_FOUND, f"there is no {kind} {number}")
@@ -125,7 +126,7 @@ def _action_handler(kind: str, action: str) -> G8Handler:
     """Makes the handler of an action without parameters."""
 
     async def act(call: DialectCall, given: G8Parameters) -> bool:
-        path = await _find_by_number(call, kind, given.number(f"{kind}Id"))
+        path = await _find_named(call, given, kind)
         reason, repeatable = given.get_text("reason", ""), action not in _RESTARTS
         return _check_outcome(await call.perform_action(path, action, repeatable=repeatable, reason=reason))
 
@@ -134,7 +135,7 @@ def _action_handler(kind: str, action: str) -> G8Handler:
 
 async def _delete_object(call: DialectCall, given: G8Parameters, kind: str, only_from_bin: bool = False) -> bool:
     """Moves it to the recycle bin; with `permanently`, destroys it. Some kinds are destroyed from the bin only."""
-    path = await _find_by_number(call, kind, given.number(f"{kind}Id"))
+    path = await _find_named(call, given, kind)
     permanently = given.has_parameter("permanently")
     if permanently and only_from_bin:
         _check_outcome(await call.perform_action(path, "delete"))
@@ -156,8 +157,8 @@ async def _create_object(call: DialectCall, path: str, spec: dict[str, Any]) -> 
 
 async def _create_machine(call: DialectCall, given: G8Parameters) -> int:
     given.refuse_parameters("userdata", "privateIp")
-    space = await _find_by_number(call, "cloudspace", given.number("cloudspaceId"))
-    image = await _find_by_number(call, "image", given.number("imageId"))
+    space = await _find_named(call, given, "cloudspace")
+    image = await _find_named(call, given, "image")
     spec: dict[str, Any] = {"image": name_of(image), "description": given.get_text("description", "")}
     if given.has_parameter("sizeId"):
         size = next((size for size in SIZES if size.number == given.number("sizeId")), None)
@@ -177,28 +178,28 @@ async def _create_machine(call: DialectCall, given: G8Parameters) -> int:
 
 
 async def _create_cloudspace(call: DialectCall, given: G8Parameters) -> int:
-    account = await _find_by_number(call, "account", given.number("accountId"))
+    account = await _find_named(call, given, "account")
     if given.get_text("privatenetwork", PRIVATE_NETWORK) not in (PRIVATE_NETWORK, ""):
         raise Refused(Category.INVALID, f"privatenetwork: it is {PRIVATE_NETWORK} here", "leave it out")
     return (await _create_object(call, f"{account}:cloudspace:{given.get_text('name')}", {}))[0]
 
 
 async def _create_disk(call: DialectCall, given: G8Parameters) -> int:
-    account = await _find_by_number(call, "account", given.number("accountId"))
+    account = await _find_named(call, given, "account")
     spec = {"size": given.number("size"), "description": given.get_text("description", "")}
     return (await _create_object(call, f"{account}:disk:{given.get_text('name')}", spec))[0]
 
 
 async def _add_disk(call: DialectCall, given: G8Parameters) -> int:
-    machine = await _find_by_number(call, "machine", given.number("machineId"))
+    machine = await _find_named(call, given, "machine")
     name = given.get_text("diskName")
     _check_outcome(await call.perform_action(machine, "add-disk", {"disk": name, "size": given.number("size", 10)}))
     return await _number_of_object(call, f"{root_of(machine)}:disk:{name}")
 
 
 async def _change_disks(call: DialectCall, given: G8Parameters, action: str) -> bool:
-    machine = await _find_by_number(call, "machine", given.number("machineId"))
-    disk = await _find_by_number(call, "disk", given.number("diskId"))
+    machine = await _find_named(call, given, "machine")
+    disk = await _find_named(call, given, "disk")
     if root_of(disk) != root_of(machine):
         raise Refused(Category.INVALID, "diskId: the disk is of another account")
     return _check_outcome(await call.perform_action(machine, action, {"disk": name_of(disk)}))
@@ -225,16 +226,12 @@ def _may_see(call: DialectCall, path: str) -> bool:
 
 
 async def _get_object(call: DialectCall, given: G8Parameters, kind: str) -> dict[str, Any]:
-    path = await _find_by_number(call, kind, given.number(f"{kind}Id"))
+    path = await _find_named(call, given, kind)
     return (await _render_objects(call, kind, [await call.ratchet.read_object(path)]))[0]
 
 
-async def _list_machines(call: DialectCall, given: G8Parameters) -> list[dict[str, Any]]:
-    return await _list_objects(call, "machine", await _find_by_number(call, "cloudspace", given.number("cloudspaceId")))
-
-
-async def _list_disks(call: DialectCall, given: G8Parameters) -> list[dict[str, Any]]:
-    return await _list_objects(call, "disk", await _find_by_number(call, "account", given.number("accountId")))
+async def _list_below(call: DialectCall, given: G8Parameters, kind: str, above: str) -> list[dict[str, Any]]:
+    return await _list_objects(call, kind, await _find_named(call, given, above))
 
 
 async def _list_accounts(call: DialectCall, _given: G8Parameters) -> list[dict[str, Any]]:
@@ -253,7 +250,7 @@ HANDLERS: dict[str, G8Handler] = {
     "sizes/list": lambda _call, _given: _answer_constant([size_json(size) for size in SIZES]),
     "images/list": lambda call, _given: _list_objects(call, "image"),
     "portforwarding/list": lambda _call, _given: _answer_constant([]),
-    "machines/list": _list_machines,
+    "machines/list": lambda call, given: _list_below(call, given, "machine", "cloudspace"),
     "machines/get": lambda call, given: _get_object(call, given, "machine"),
     "machines/create": _create_machine,
     "machines/delete": lambda call, given: _delete_object(call, given, "machine"),
@@ -272,7 +269,7 @@ HANDLERS: dict[str, G8Handler] = {
         f"cloudspaces/{action}": _action_handler("cloudspace", action)
         for action in ("deploy", "disable", "enable", "restore")
     },
-    "disks/list": _list_disks,
+    "disks/list": lambda call, given: _list_below(call, given, "disk", "account"),
     "disks/get": lambda call, given: _get_object(call, given, "disk"),
     "disks/create": _create_disk,
     "disks/delete": lambda call, given: _delete_object(call, given, "disk"),

@@ -89,7 +89,40 @@ def vm_ids_json(view: ObjectView) -> dict[str, Any]:
 
 def vm_status_json(view: ObjectView) -> dict[str, Any]:
     """Tumblebug's VmStatusInfo."""
+    return {
+        **_common_vm_json(view),
+        "monAgentStatus": "notInstalled",
+        "networkAgentStatus": "notInstalled",
+        "publicIp": view.info.get("address", ""),
+        "privateIp": "",
+    }
+
+
+def vm_json(view: ObjectView) -> dict[str, Any]:
+    """Tumblebug's VmInfo."""
     region = region_of_vm(view)
+    return {
+        **_common_vm_json(view),
+        "resourceType": "vm",
+        "subGroupId": view.spec.get("subGroup", ""),
+        "region": {"Region": region.name, "Zone": ""},
+        "publicIP": view.info.get("address", ""),
+        "privateIP": "",
+        "connectionName": region.connection,
+        "connectionConfig": connection_json(region),
+        "specId": f"{region.csp}+{region.name}+{view.spec.get('specId', '')}",
+        "imageId": view.spec.get("imageId", ""),
+        "cspResourceName": name_of(view.path),
+        "vNetId": "",
+        "subnetId": "",
+        "securityGroupIds": [],
+        "sshKeyId": "",
+        "label": view.spec.get("label", {}),
+        "commandStatus": [],
+    }
+
+
+def _common_vm_json(view: ObjectView) -> dict[str, Any]:
     return {
         "id": name_of(view.path),
         "uid": f"{view.path}@{view.info.get('generation', view.epoch)}",
@@ -99,47 +132,9 @@ def vm_status_json(view: ObjectView) -> dict[str, Any]:
         "targetStatus": view.target_status,
         "targetAction": registry.find_kind("vm").format_target_action(view.target_action),
         "systemMessage": view.error,
-        "monAgentStatus": "notInstalled",
-        "networkAgentStatus": "notInstalled",
-        "publicIp": view.info.get("address", ""),
-        "privateIp": "",
         "sshPort": SSH_PORT,
         "createdTime": f"{view.created_at:%Y-%m-%d %H:%M:%S}",
-        "location": location_json(region),
-    }
-
-
-def vm_json(view: ObjectView) -> dict[str, Any]:
-    """Tumblebug's VmInfo."""
-    region, name = region_of_vm(view), name_of(view.path)
-    return {
-        "resourceType": "vm",
-        "id": name,
-        "uid": f"{view.path}@{view.info.get('generation', view.epoch)}",
-        "name": name,
-        "subGroupId": view.spec.get("subGroup", ""),
-        "status": view.status,
-        "targetStatus": view.target_status,
-        "targetAction": registry.find_kind("vm").format_target_action(view.target_action),
-        "systemMessage": view.error,
-        "createdTime": f"{view.created_at:%Y-%m-%d %H:%M:%S}",
-        "location": location_json(region),
-        "region": {"Region": region.name, "Zone": ""},
-        "publicIP": view.info.get("address", ""),
-        "privateIP": "",
-        "sshPort": SSH_PORT,
-        "connectionName": region.connection,
-        "connectionConfig": connection_json(region),
-        "specId": f"{region.csp}+{region.name}+{view.spec.get('specId', '')}",
-        "imageId": view.spec.get("imageId", ""),
-        "cspResourceName": name,
-        "cspResourceId": view.info.get("cloud_id", ""),
-        "vNetId": "",
-        "subnetId": "",
-        "securityGroupIds": [],
-        "sshKeyId": "",
-        "label": view.spec.get("label", {}),
-        "commandStatus": [],
+        "location": location_json(region_of_vm(view)),
     }
 
 

@@ -30,7 +30,7 @@ class DeafService(WorkerService):
         await super().close()
 
     async def _stop_polling(self) -> None:
-        while not (worker := self.polling.worker_of(cloud_queue("gcp"))):
+        while not (worker := self.polling._workers.get(cloud_queue("gcp"))):
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)
         worker._bridge_worker.initiate_shutdown()
