@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from typing import TypeVar
 
 import yaml
+from pydantic import BaseModel
 
+from domain.errors import Category, Refused
 from domain.limits import MAX_SPEC_BYTES
+from domain.validation import refuse_validation_errors
+
+M = TypeVar("M", bound=BaseModel)
 
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 MAX_NODES = 100_000  # with every alias expanded: a few lines of them can expand to a thousand million
@@ -15,6 +21,15 @@ MAX_NODES = 100_000  # with every alias expanded: a few lines of them can expand
 
 class UnreadableDocument(Exception):
     """Why a file cannot be used; the caller puts the file's name before it."""
+
+
+def load_document(model: type[M], file: Path, what: str, hint: str) -> M:
+    """Reads a file as a model. Refused if it cannot be read or is not valid; `what` begins the message."""
+    try:
+        with refuse_validation_errors(f"{what} is not valid", hint):
+            return model.model_validate(read_document(file) or {})
+    except UnreadableDocument as error:
+        raise Refused(Category.INVALID, f"{what} {error}", hint) from error
 
 
 def read_document(file: Path) -> object:

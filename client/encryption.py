@@ -29,7 +29,6 @@ from temporalio.converter import (
 )
 
 from domain.errors import Category, Refused
-from domain.validation import refuse_validation_errors
 
 ENCRYPTED_ENCODING = b"binary/encrypted"
 KEY_ID_METADATA = "encryption-key-id"
@@ -277,19 +276,12 @@ def load_keys(name: str) -> EncryptionKeys:
         import cryptography  # noqa: F401  only whether it is there
     except ModuleNotFoundError as error:
         raise Refused(Category.INVALID, "encryption is not installed", "install the extra `encryption`") from error
-    from client.documents import UnreadableDocument, read_document  # it loads YAML
+    from client.documents import load_document  # it loads YAML
 
-    file = Path(name)
+    file, what = Path(name), f"the keys file {name}"
     try:
         if file.stat().st_mode & 0o077:
-            raise _unusable_keys(name, "can be read by others", f"chmod 600 {name}")
-        with refuse_validation_errors(f"the keys file {name} is not valid", KEYS_HINT):
-            return EncryptionKeys.model_validate(read_document(file) or {})
+            raise Refused(Category.INVALID, f"{what} can be read by others", f"chmod 600 {name}")
     except OSError as error:
-        raise _unusable_keys(name, f"cannot be read: {error.strerror}") from error
-    except UnreadableDocument as error:
-        raise _unusable_keys(name, str(error)) from error
-
-
-def _unusable_keys(name: str, why: str, hint: str = "") -> Refused:
-    return Refused(Category.INVALID, f"the keys file {name} {why}", hint or KEYS_HINT)
+        raise Refused(Category.INVALID, f"{what} cannot be read: {error.strerror}", KEYS_HINT) from error
+    return load_document(EncryptionKeys, file, what, KEYS_HINT)

@@ -7,7 +7,6 @@ import errno
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -84,7 +83,6 @@ class ServerWithoutSignals(uvicorn.Server):
 async def serve_app(app: FastAPI, host: str, port: int, or_any_port: bool = False) -> AsyncIterator[str]:
     """Serve the app while the block lasts; yields its URL. Refused if the port cannot be had. Port 0: any free one."""
     listener = _open_socket(host, port, or_any_port)
-    options: dict[str, Any] = {"h11_max_incomplete_event_size": MAX_HEADERS, "timeout_keep_alive": 30}
     config = uvicorn.Config(
         app,
         http=DeadlineProtocol,
@@ -95,7 +93,8 @@ async def serve_app(app: FastAPI, host: str, port: int, or_any_port: bool = Fals
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
-        **options,
+        timeout_keep_alive=30,
+        h11_max_incomplete_event_size=MAX_HEADERS,
     )
     server = ServerWithoutSignals(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))

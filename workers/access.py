@@ -7,24 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from pydantic import BaseModel
 from temporalio.client import Client
 
 from activities.access import Authorizer
 from activities.oidc import OidcVerifier, RecordAttempt
 from activities.proofs import ProgramSigningInterceptor, ProofVerifier
-from client.documents import UnreadableDocument, read_document
+from client.documents import load_document
 from client.message_signer import load_signer
 from domain.access import AccessPolicy
 from domain.errors import Category, Refused
 from domain.identities import Identities
 from domain.kinds import InternalProgram
 from domain.quotafile import Quotas
-from domain.validation import refuse_validation_errors
 from workers.settings import WorkerSettings
 
 T = TypeVar("T")
-ModelT = TypeVar("ModelT", bound=BaseModel)
 
 WORKER_KEY_HINT = (
     "make one: starter key new workers; put its key into RATCHET_IDENTITIES under `issuers`, not `subjects`, with "
@@ -37,27 +34,19 @@ _log = logging.getLogger("ratchet.access")
 def load_policy(name: str) -> AccessPolicy:
     """Loads an access policy file; refuses a malformed one."""
     hint = "correct RATCHET_POLICY_FILE; there is an example in examples/policy.yaml"
-    return _load_document(AccessPolicy, f"the policy file {name}", name, hint)
+    return load_document(AccessPolicy, Path(name), f"the policy file {name}", hint)
 
 
 def load_quotas(name: str) -> Quotas:
     """Loads a quotas file; refuses a malformed one."""
     hint = "correct RATCHET_QUOTAS_FILE; there is an example in examples/quotas.yaml"
-    return _load_document(Quotas, f"the quotas file {name}", name, hint)
+    return load_document(Quotas, Path(name), f"the quotas file {name}", hint)
 
 
 def load_identities(name: str) -> Identities:
     """Loads an identities file; refuses a malformed one."""
     hint = "correct RATCHET_IDENTITIES; `starter key new NAME` prints lines for it"
-    return _load_document(Identities, f"the identities file {name}", name, hint)
-
-
-def _load_document(model: type[ModelT], what: str, name: str, hint: str) -> ModelT:
-    try:
-        with refuse_validation_errors(f"{what} is not valid", hint):
-            return model.model_validate(read_document(Path(name)) or {})
-    except UnreadableDocument as error:
-        raise Refused(Category.INVALID, f"{what} {error}", hint) from error
+    return load_document(Identities, Path(name), f"the identities file {name}", hint)
 
 
 class WatchedFile(Generic[T]):
