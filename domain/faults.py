@@ -68,7 +68,8 @@ class Fault(FrozenModel):
 
     def matches(self, verb: str, region: str, path: str) -> bool:
         """Tells whether the rule matches a call of `verb` for the VM at `path` in `region`."""
-        return self._matches_verb(verb) and fnmatchcase(region, self.region) and self._matches_path(path)
+        matches_vm = any(fnmatchcase(text, self.vm) for text in (name_of(path), path))
+        return self._matches_verb(verb) and fnmatchcase(region, self.region) and matches_vm
 
     def _matches_verb(self, verb: str) -> bool:
         if self.verb != "*":
@@ -80,9 +81,6 @@ class Fault(FrozenModel):
             or self.kind in _DELAY_KINDS
             or (self.kind in _OUTAGE_KINDS and self.vm == "*")
         )
-
-    def _matches_path(self, path: str) -> bool:
-        return self.vm == "*" or fnmatchcase(name_of(path), self.vm) or fnmatchcase(path, self.vm)
 
 
 class FaultScript(SignedMessage):

@@ -54,27 +54,26 @@ class _Families(Mapping[str, tuple[Kind, ...]]):
 class _Kinds(Mapping[str, Kind]):
     """The kinds by name. Families are loaded in their order, until one has the kind."""
 
-    def __init__(self, families: Mapping[str, tuple[Kind, ...]]) -> None:
+    def __init__(self) -> None:
         self._loaded: dict[str, Kind] = {}
-        self._families = families
 
     def __getitem__(self, name: str) -> Kind:
         if name not in self._loaded:
-            for kinds in self._families.values():
+            for kinds in FAMILIES.values():
                 self._loaded.update({kind.name: kind for kind in kinds})
                 if name in self._loaded:
                     break
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (kind.name for kinds in self._families.values() for kind in kinds)
+        return (kind.name for kinds in FAMILIES.values() for kind in kinds)
 
     def __len__(self) -> int:
-        return sum(map(len, self._families.values()))
+        return sum(map(len, FAMILIES.values()))
 
 
 FAMILIES = _Families()
-KINDS = _Kinds(FAMILIES)
+KINDS = _Kinds()
 
 
 @cache

@@ -21,11 +21,6 @@ def is_simulated_place(placement: str) -> bool:
     return bool(placement) and split_region_and_provider(split_placement(placement)[1])[1] == SIMULATED
 
 
-def is_placed_in_simulation(_spec: Mapping[str, Any], placement: str, _info: Mapping[str, Any]) -> bool:
-    """Tells whether an object's placement names the simulated provider."""
-    return is_simulated_place(placement)
-
-
 def simulated_provider_refusal(what: str) -> Refused:
     """Returns the refusal of a request that needs a simulated provider."""
     return Refused(

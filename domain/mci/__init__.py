@@ -13,7 +13,7 @@ from domain.mci.specs import MciSpec, ScaleSpec
 from domain.mci.status import aggregate_status
 from domain.mci.tables import MCI, ORPHAN, VM, MciPhase, VmStatus
 from domain.orphans import OrphanSpec
-from domain.simulated import is_placed_in_simulation
+from domain.simulated import is_simulated_place
 from domain.wire import CONTROL_VMS, CREATE_MCI, REMOVE_ORPHAN, REMOVE_VMS
 
 
@@ -61,7 +61,7 @@ KINDS = (
     ),
     Kind(
         table=VM,
-        is_simulated=is_placed_in_simulation,
+        is_simulated=lambda _spec, placement, _info: is_simulated_place(placement),
         scope=("ns", "mci", "vm"),
         counts_as_vm=True,
         verbs=_CONTROL_VERBS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -218,14 +218,11 @@ class SurveyReport(FrozenModel):
 
     def sum_with(self, other: SurveyReport) -> SurveyReport:
         """Returns the sum of two reports."""
-        changes: defaultdict[str, int] = defaultdict(int, self.changes)
-        for word, number in other.changes.items():
-            changes[word] += number
         return SurveyReport(
             calls=self.calls + other.calls,
             asked=self.asked + other.asked,
             saved=self.saved + other.saved,
-            changes=dict(sorted(changes.items())),
+            changes=dict(sorted((Counter(self.changes) + Counter(other.changes)).items())),
             stale=self.stale + other.stale,
             errors=[*self.errors, *other.errors][:50],
             corrected=[*self.corrected, *other.corrected][:100],

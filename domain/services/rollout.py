@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
+from domain.errors import format_count
 from domain.services.definition import Node
 
 CRASHES_TO_FAIL = 4  # in a row, before a service counts as degraded
@@ -77,7 +78,7 @@ class ServiceFacts:
     def describe_remaining(self) -> str:
         """Returns how many instances of a removed service are left, as text, with the backend's message."""
         why = f": {self.message}" if self.message else ""
-        return f"{self.alive} instance{'' if self.alive == 1 else 's'} left{why}"
+        return f"{format_count(self.alive, 'instance')} left{why}"
 
 
 def plan_instance_changes(node: Node, running: Sequence[RunningInstance]) -> InstanceChanges:
