@@ -210,14 +210,11 @@ def spec_fields_table() -> str:
 
 def inventory() -> str:
     """The tables of the store."""
-    lines = [
-        (f"`{table.name}`", _description_of(descriptions.TABLES, table.name), ", ".join(table.columns.keys()))
-        for table in metadata.sorted_tables
-    ]
-    return _table(
-        ("table", "what it keeps", "columns"),
-        sorted(lines, key=lambda line: list(descriptions.TABLES).index(line[0][1:-1])),
-    )
+    lines = {}
+    for table in metadata.sorted_tables:
+        what = _description_of(descriptions.TABLES, table.name)
+        lines[table.name] = (f"`{table.name}`", what, ", ".join(table.columns.keys()))
+    return _table(("table", "what it keeps", "columns"), [lines[name] for name in descriptions.TABLES])
 
 
 def error_tree() -> str:

@@ -25,10 +25,10 @@ from activities.heartbeat import send_heartbeats
 from activities.landingbuffer import LandingBuffer
 from activities.permits import PermitPool
 from activities.retry import ProviderRetry, jittered_pause, monotonic_now
-from domain import mci, wire
+from domain import wire
 from domain.errors import NoCapacity, ProviderError, Superseded, Throttled, Unavailable, UnknownOutcome, format_one_line
 from domain.mci.messages import MciStore
-from domain.mci.tables import VmStatus
+from domain.mci.tables import CLOUD_VERB_OF_ACTION, REMOVING_ACTIONS, STATUS_OF_CLOUD_STATE, WANTED_STATUS, VmStatus
 from domain.model import Chunk, Target, TargetCounts, TargetLanding
 from domain.ports import Cloud, Inventory, VmAnswer, VmFacts, VmOrder
 from domain.registry import tenant_of
@@ -113,17 +113,17 @@ class _ChunkRunner:
     @cached_property
     def removes_records(self) -> bool:
         """Whether the action deletes the records of its VMs."""
-        return self.chunk.action in mci.REMOVING_ACTIONS
+        return self.chunk.action in REMOVING_ACTIONS
 
     @cached_property
     def verb(self) -> str:
         """The verb that the cloud is ordered to carry out."""
-        return mci.CLOUD_VERB_OF_ACTION.get(self.chunk.action, self.chunk.action)
+        return CLOUD_VERB_OF_ACTION.get(self.chunk.action, self.chunk.action)
 
     @cached_property
     def wanted_status(self) -> VmStatus:
         """The status that each VM should reach."""
-        return mci.WANTED_STATUS[self.chunk.action]
+        return WANTED_STATUS[self.chunk.action]
 
     def lane_count(self) -> int:
         """Returns the number of lanes: at most the region's cap, and no more than there are batches."""
@@ -190,7 +190,7 @@ class _ChunkRunner:
         for target in batch:
             match answers[target.path]:
                 case VmFacts() as facts if (
-                    mci.STATUS_OF_CLOUD_STATE.get(facts.state) == self.wanted_status and not self.removes_records
+                    STATUS_OF_CLOUD_STATE.get(facts.state) == self.wanted_status and not self.removes_records
                 ):
                     self._land_target(target, self.wanted_status, facts)
                 case Throttled() | Unavailable() | UnknownOutcome():
@@ -255,7 +255,7 @@ class _ChunkRunner:
 
     def _status_from_facts(self, facts: VmFacts | ProviderError | None) -> VmStatus:
         if isinstance(facts, VmFacts):
-            return mci.STATUS_OF_CLOUD_STATE.get(facts.state, VmStatus.FAILED)
+            return STATUS_OF_CLOUD_STATE.get(facts.state, VmStatus.FAILED)
         if isinstance(facts, ProviderError) or self.verb == "create":
             return VmStatus.FAILED
         return VmStatus.TERMINATED if self.verb == "terminate" else VmStatus.UNDEFINED

@@ -248,7 +248,10 @@ class LeaseTerm:
 def term_of_new_lease(spec: LeaseSpec, now: datetime, limits: LeaseLimits) -> LeaseTerm:
     """Returns the dates of a new lease; refuses dates that break a rule, which it names."""
     start, end = parse_date(spec.start, now, "start"), parse_date(spec.end, now, "end")
-    _check_not_past("start", start, now, "write --start now")
+    if start < start_of_minute(now):
+        raise _invalid_dates_refusal(
+            f"the start {format_date(start)} is in the past: now is {format_date(now)}", "write --start now"
+        )
     before_end = parse_date(spec.before_end, now, "before_end") if spec.before_end else max(start, end - DEFAULT_NOTICE)
     return check_term(LeaseTerm(start, end, before_end), limits)
 
@@ -264,10 +267,14 @@ def term_after_change(
             f"the lease started at {format_date(old.start)}: its start cannot change any more",
             "change the end, or create another lease",
         )
-    if start != old.start:
-        _check_not_past("start", start, now, "write --start now")
-    if end != old.end:
-        _check_not_past("end", end, now, "write --end now, or end the lease")
+    if start != old.start and start < start_of_minute(now):
+        raise _invalid_dates_refusal(
+            f"the start {format_date(start)} is in the past: now is {format_date(now)}", "write --start now"
+        )
+    if end != old.end and end < start_of_minute(now):
+        raise _invalid_dates_refusal(
+            f"the end {format_date(end)} is in the past: now is {format_date(now)}", "write --end now, or end the lease"
+        )
     if change.before_end:
         before_end = parse_date(change.before_end, now, "before_end")
     else:  # the announcement keeps its distance to the end
@@ -294,11 +301,6 @@ def check_term(dates: LeaseTerm, limits: LeaseLimits) -> LeaseTerm:
             "the end is announced between the start and the end",
         )
     return dates
-
-
-def _check_not_past(what: str, at: datetime, now: datetime, hint: str) -> None:
-    if at < start_of_minute(now):
-        raise _invalid_dates_refusal(f"the {what} {format_date(at)} is in the past: now is {format_date(now)}", hint)
 
 
 def _invalid_dates_refusal(message: str, hint: str) -> Refused:
