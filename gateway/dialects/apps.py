@@ -15,7 +15,7 @@ from starlette.responses import Response
 from client.errors import AnswerTooLarge, Unreachable
 from domain.errors import Category, Refused, format_one_line
 from domain.model import ActionResult, Outcome
-from gateway.context import ErrorTranslatingRoute, Gateway
+from gateway.context import Gateway
 from gateway.problems import KNOWN_ERRORS, RETRY_SECONDS, STATUS_OF_CATEGORY, Unauthorized, to_field_error
 
 USUAL_STATUSES = {**STATUS_OF_CATEGORY, Category.INVALID: HTTPStatus.BAD_REQUEST}
@@ -75,7 +75,6 @@ def build_dialect_app(gateway: Gateway, router: APIRouter, style: DialectErrorFo
     """Builds the application of one dialect. It serves no OpenAPI document: its clients have one."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.gateway = gateway
-    app.router.route_class = ErrorTranslatingRoute
 
     async def answer_error(_request: Request, error: Exception) -> Response:
         failure = style.describe_error(error)

@@ -29,7 +29,7 @@ from domain.leases.messages import (
 )
 from domain.model import ActionResult, ObjectView, Outcome, ReadQuery
 from domain.paths import build_path, name_of
-from gateway.context import Gateway, gateway_of_request
+from gateway.context import ErrorTranslatingRoute, Gateway, gateway_of_request
 from gateway.dialects import blazar_json as shapes
 from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app
 from gateway.dialects.calls import DialectCall, parse_dialect_call, token_of_request
@@ -137,8 +137,10 @@ async def _check_version(version: Annotated[str, Header(alias=_VERSION_HEADER)] 
 
 
 Blazar = Annotated[BlazarCall, Depends(_blazar_call)]
-router = APIRouter(prefix="/v1", dependencies=[Depends(_check_version), Depends(_blazar_call)])
-versions = APIRouter()
+router = APIRouter(
+    prefix="/v1", dependencies=[Depends(_check_version), Depends(_blazar_call)], route_class=ErrorTranslatingRoute
+)
+versions = APIRouter(route_class=ErrorTranslatingRoute)
 
 
 @versions.get("/", status_code=HTTPStatus.MULTIPLE_CHOICES)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from domain.errors import Refused
 from domain.paths import check_name
-from gateway.context import ANONYMOUS, Gateway, gateway_of_request
+from gateway.context import ANONYMOUS, ErrorTranslatingRoute, Gateway, gateway_of_request
 from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app
 from gateway.dialects.calls import parse_dialect_call
 from gateway.problems import Unauthorized
@@ -27,7 +27,7 @@ TOKEN_LIFETIME = timedelta(days=1)  # after which a client logs in again
 REGION = "RegionOne"
 _DOMAIN = {"id": "default", "name": "Default"}
 
-router = APIRouter()
+router = APIRouter(route_class=ErrorTranslatingRoute)
 
 
 class NameOrId(BaseModel):
