@@ -67,7 +67,8 @@ class GroupCommit:
         self._batch: JobBatcher[Callable[[sa.Connection], Any], Any] = JobBatcher(self._commit)
 
     async def run_transaction(self, work: Callable[[sa.Connection], T]) -> T:
-        found: Sequence[T] = await self._batch.submit_jobs([work])
+        # Shielded: a write whose caller is cancelled is carried out all the same, as what it tells of has happened.
+        found: Sequence[T] = await asyncio.shield(self._batch.submit_jobs([work]))
         return found[0]
 
     async def _commit(self, works: list[Callable[[sa.Connection], Any]]) -> list[Any]:
