@@ -9,11 +9,10 @@ import sys
 import time
 from collections import defaultdict
 
-from temporalio.client import Client, WithStartWorkflowOperation
-from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.client import Client
 
 from bench import baselines
-from bench.stack import measure_seconds, run
+from bench.stack import measure_seconds, run, run_bare_update
 from client.actions import ActionClient
 from domain.model import Request
 from workers.plugin import temporal_plugin
@@ -59,13 +58,6 @@ async def time_bare_update(client: Client, bare: Bare, name: str) -> float:
     seconds = await measure_seconds(run_bare_update(client, bare, name))
     await client.get_workflow_handle(name).result()
     return seconds
-
-
-async def run_bare_update(client: Client, bare: Bare, name: str) -> None:
-    operation = WithStartWorkflowOperation(
-        bare.run, 1, id=name, task_queue=baselines.QUEUE, id_conflict_policy=WorkflowIDConflictPolicy.FAIL
-    )
-    await client.execute_update_with_start_workflow(bare.answer, 1, start_workflow_operation=operation)
 
 
 if __name__ == "__main__":

@@ -81,11 +81,6 @@ async def signalled(rig: BenchStack, turn: int) -> None:
     await asyncio.gather(*(one(f"signal-{turn}-{n}") for n in range(CLOUDLETS * APPS)))
 
 
-async def same_steps(rig: BenchStack, turn: int) -> None:
-    names = [f"steps-{turn}-{n}" for n in range(CLOUDLETS * APPS)]
-    await asyncio.gather(*(rig.run_same_steps(name, baselines.AskAndWait, baselines.QUEUE) for name in names))
-
-
 @asynccontextmanager
 async def run_baseline_workers(rig: BenchStack) -> AsyncIterator[None]:
     crm = baselines.BareCrm(rig.client)
@@ -109,11 +104,14 @@ async def run_baseline_workers(rig: BenchStack) -> AsyncIterator[None]:
 
 
 async def main() -> None:
+    total = CLOUDLETS * APPS
     async with rig(simulated=False) as fast, run_baseline_workers(fast), run_cloudlets(fast) as paths:
         times = await measure_in_turns(
-            TURNS, lambda n: create_apps(fast, paths, n), lambda n: signalled(fast, n), lambda n: same_steps(fast, n)
+            TURNS,
+            lambda n: create_apps(fast, paths, n),
+            lambda n: signalled(fast, n),
+            lambda n: fast.run_many_same_steps(f"steps-{n}", total, baselines.AskAndWait, baselines.QUEUE),
         )
-    total = CLOUDLETS * APPS
     a, b, c = (total / seconds for seconds in times)
     print_table_head(
         f"{total} AppInst creates on {CLOUDLETS} cloudlets at once, CRMs that take no time", "ours", "bare"

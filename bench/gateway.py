@@ -13,7 +13,7 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -49,7 +49,7 @@ class HttpConnection:
         length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", answer)
         return int(answer.split(b" ", 2)[1]), await reader.readexactly(int(length[1]) if length else 0)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         if self._streams:
             self._streams[1].close()
 
@@ -115,7 +115,7 @@ async def measure_reads(rig: BenchStack, port: int) -> None:
     }
     medians = await measure_in_turns(READS + 5, *works.values(), warm_up=5)
     found = dict(zip(works, medians, strict=True))
-    await asyncio.gather(connection.close(), of_sdk.close())
+    await asyncio.gather(connection.aclose(), of_sdk.aclose())
     print_table_head("Reading one object over HTTP, on a kept-alive connection", "HTTP", "SDK")
     for which, what, limit in (
         ("worker", "the SDK asks a worker", f"<= {READ_LIMIT:g}"),
@@ -144,7 +144,7 @@ async def measure_admissions(rig: BenchStack, port: int) -> None:
                 assert not ticket.admission.refusal, ticket
             times[which].append(time.perf_counter() - began)
             await rig.client.get_workflow_handle(PATH).result()
-    await connection.close()
+    await connection.aclose()
     http, sdk = (statistics.median(times[which][2:]) for which in ("http", "sdk"))
     print_table_head("From the request to admitted", "HTTP", "SDK")
     what = "a path that was acted on before"
@@ -177,15 +177,9 @@ async def measure_concurrent_creations(port: int) -> None:
     spec = {"spec": mci(1, 1)}
 
     async def create(n: int) -> int:
-        connection = HttpConnection(port)
-        try:
-            return (
-                await connection.send_http_request(
-                    "POST", f"/v1/objects/ns:bench:mci:m{n}/actions/create", spec, Prefer="wait=60"
-                )
-            )[0]
-        finally:
-            await connection.close()
+        route = f"/v1/objects/ns:bench:mci:m{n}/actions/create"
+        async with aclosing(HttpConnection(port)) as connection:
+            return (await connection.send_http_request("POST", route, spec, Prefer="wait=60"))[0]
 
     began = time.perf_counter()
     answers = await asyncio.gather(*(create(n) for n in range(AT_ONCE)))

@@ -39,8 +39,8 @@ async def measure_throughput(rig: BenchStack) -> None:
     ours, theirs, least = await measure_in_turns(
         6,
         lambda n: asyncio.gather(*(rig.do(vm, VERBS[n % 2]) for vm in vms)),
-        lambda n: asyncio.gather(*(rig.run_bare_workflow(f"one-{n}-{i}") for i in range(AT_ONCE))),
-        lambda n: asyncio.gather(*(rig.run_same_steps(f"same-{n}-{i}") for i in range(AT_ONCE))),
+        lambda n: rig.run_bare_workflows(f"one-{n}", AT_ONCE),
+        lambda n: rig.run_many_same_steps(f"same-{n}", AT_ONCE),
     )
     a, b, c = AT_ONCE / ours, AT_ONCE / theirs, AT_ONCE / least
     print_table_head("Actions per second, 200 at once", "ours", "bare")

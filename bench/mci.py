@@ -91,16 +91,6 @@ async def measure_status_read(bench: BenchStack, size: int) -> None:
     assert report.calls == REGIONS
 
 
-def memory() -> int:
-    """Returns the peak memory of this process, which has the worker, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-
-
-def growth_exponent(small: float, large: float) -> float:
-    """Returns the exponent by which the time grows with the size."""
-    return math.log(large / small) / math.log(SIZES[-1] / SIZES[0])
-
-
 async def main() -> None:
     events: Counter[str] = Counter()
     async with rig() as bench:
@@ -110,16 +100,14 @@ async def main() -> None:
         print(f"{'':<12}" + "".join(f"{size:>10,}" for size in SIZES) + f"{'exponent':>12}{'events':>9}")
         for action in took[SIZES[0]]:
             row = [took[size][action] for size in SIZES]
+            exponent = math.log(row[-1] / row[0]) / math.log(SIZES[-1] / SIZES[0])
             length = events.get(f"{action} {SIZES[-1]}", "")
-            print(
-                f"{action:<12}"
-                + "".join(f"{each:>10.2f}" for each in row)
-                + f"{growth_exponent(row[0], row[-1]):>12.2f}{length:>9}"
-            )
+            print(f"{action:<12}" + "".join(f"{each:>10.2f}" for each in row) + f"{exponent:>12.2f}{length:>9}")
         await measure_status_read(bench, SIZES[-1])
         print(f"\nheaviest event {events['heaviest'] / 1024:.0f} KB (limit {MOST_PAYLOAD // 1024})")
-        print(f"memory of client, worker and clouds in one process {memory()} MB (limit {MOST_MEMORY} for the worker)")
-        assert memory() < MOST_MEMORY
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        print(f"memory of client, worker and clouds in one process {most} MB (limit {MOST_MEMORY} for the worker)")
+        assert most < MOST_MEMORY
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import asyncio
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -48,23 +47,16 @@ async def compare(site: BenchStack, title: str, steps: dict[str, tuple[BenchRun,
     for _ in range(TURNS):
         for side in (0, 1):
             for name, ways in steps.items():
-                began = time.perf_counter()
-                await ways[side]()
-                times[name][side].append(time.perf_counter() - began)
+                times[name][side].append(await measure_seconds(ways[side]()))
     print_table_head(title, "ours", "provider")
     for name, sides in times.items():
         ours, theirs = (min(side[1:]) for side in sides)
         print_comparison(name, ours, theirs, "{:.2f} s", GOAL)
     ours, theirs = (sum(min(sides[side][1:]) for sides in times.values()) for side in (0, 1))
     print_comparison("all of it", ours, theirs, "{:.2f} s", GOAL)
-    floor = min([await measure_seconds(_run_bare(site, actions)) for _ in range(TURNS)][1:])
+    floor = min([await measure_seconds(site.run_bare_workflows(f"bare-{uuid4()}", actions)) for _ in range(TURNS)][1:])
     overhead = (ours - theirs) / len(steps)
     print_comparison(f"overhead per step (bare Temporal: {actions} workflows)", overhead, floor, "{:.2f} s", "told")
-
-
-async def _run_bare(site: BenchStack, number: int) -> None:
-    """Runs workflows with one empty activity each, at once."""
-    await asyncio.gather(*(site.run_bare_workflow(f"bare-{uuid4()}") for _ in range(number)))
 
 
 async def succeed(site: BenchStack, path: str, action: str, spec: dict[str, Any] | None = None) -> None:
@@ -101,8 +93,7 @@ def _with_idle_guests(options: QemuOptions) -> QemuOptions:
 
 def _qemu_steps(site: BenchStack, folder: Path) -> dict[str, tuple[BenchRun, BenchRun]]:
     options = _with_idle_guests(qemu_options(folder / "raw"))
-    turn = iter(range(1000))
-    now = {"ours": 0, "raw": 0}
+    now = {"ours": 0, "raw": 0}  # the number of the turn
 
     def machines() -> list[str]:
         return [f"account:bench:cloudspace:dev:machine:m{now['ours']}-{n}" for n in range(NUMBER)]
@@ -111,12 +102,12 @@ def _qemu_steps(site: BenchStack, folder: Path) -> dict[str, tuple[BenchRun, Ben
         return [QemuProcess(options, folder / "raw" / f"{now['raw']}-{n}", "n1") for n in range(NUMBER)]
 
     async def create_ours() -> None:
-        now["ours"] = next(turn)
+        now["ours"] += 1
         spec = {"image": "u", "node": "n1", "memory": 1}
         await run_at_once(NUMBER, (succeed(site, path, "create", spec) for path in machines()))
 
     async def create_raw() -> None:
-        now["raw"] = next(turn)
+        now["raw"] += 1
         accelerator = await find_accelerator(options, identify_host())
         homes = [folder / "raw" / f"{now['raw']}-{n}" for n in range(NUMBER)]
         await run_at_once(NUMBER, (_start_process(options, home, accelerator) for home in homes))
@@ -177,14 +168,13 @@ def _ironic_client(running: Ironic) -> httpx.AsyncClient:
 def _ironic_steps(
     site: BenchStack, client: httpx.AsyncClient, names: list[str]
 ) -> dict[str, tuple[BenchRun, BenchRun]]:
-    turn = iter(range(1000))
     now = [0]
 
     def lease() -> str:
         return f"project:bench:lease:l{now[0]}"
 
     async def start_ours() -> None:
-        now[0] = next(turn)
+        now[0] += 1
         await succeed(site, lease(), "create", {"hosts": NUMBER, "pool": "bench", "start": "now", "end": "+2h"})
         while (await site.service.inventory.read_object(lease())).status != "ACTIVE":  # noqa: ASYNC110
             await asyncio.sleep(0.1)
@@ -249,7 +239,6 @@ def _nova_client(running: OpenStack) -> httpx.AsyncClient:
 def _nova_steps(
     site: BenchStack, client: httpx.AsyncClient, running: OpenStack
 ) -> dict[str, tuple[BenchRun, BenchRun]]:
-    turn = iter(range(1000))
     now = [0]
     servers: list[str] = []
     group = {"name": "lab", "connectionName": "lab", "subGroupSize": NUMBER}
@@ -263,7 +252,7 @@ def _nova_steps(
         return f"ns:bench:mci:m{now[0]}"
 
     async def create_ours() -> None:
-        now[0] = next(turn)
+        now[0] += 1
         await succeed(site, mci(), "create", {"subGroups": [group]})
 
     async def create_raw() -> None:

@@ -10,18 +10,16 @@ import asyncio
 import os
 import signal
 import statistics
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from bench.stack import WorkerProcesses, mci
+from bench.stack import WorkerProcesses, mci, run_server
 from client.actions import ActionClient
 from client.connection import connect_temporal
 from domain.model import ActionResult, Request
-from workers import embedded, logs
-from workers.datafolder import secure_data_folder
+from workers import logs
 from workers.plugin import temporal_plugin
 
 TURNS = 5
@@ -32,17 +30,13 @@ VERBS = ("suspend", "resume")
 @asynccontextmanager
 async def site(latency: float) -> AsyncIterator[tuple[ActionClient, WorkerProcesses]]:
     """A server, and a client of it."""
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        secure_data_folder(home)
-        server = await embedded.start_server(home)
+    async with run_server() as home:
         asking = ActionClient(await connect_temporal(home, temporal_plugin()))
         workers = WorkerProcesses(asking, home, latency, jitter=0.5)
         try:
             yield asking, workers
         finally:
             await workers.end_all()
-            await server.stop_server()
 
 
 async def do(asking: ActionClient, action: str, vms: int = 0) -> float:

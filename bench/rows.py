@@ -21,6 +21,7 @@ import sqlalchemy as sa
 
 from bench.stack import measure_seconds, print_comparison, print_table_head, run
 from bench.verify import BenchStore
+from domain.leases.dates import format_date
 from domain.model import Move
 from store.machines import hooks as machines
 
@@ -81,23 +82,11 @@ class MeasuredStatements:
     def __init__(self, store: BenchStore) -> None:
         self._store = store
 
-    async def list_vms_of_mci(self) -> float:
-        return await measure_seconds(self._store.inventory.list_objects("vm", "ns:bench:mci:m0", "", VMS))
-
-    async def read_one_object(self) -> float:
-        """Reads a row by its key: what it loses by many rows is the machine's, not the statement's."""
-        return await measure_seconds(self._store.inventory.read_object("ns:bench:mci:m0:vm:g-1"))
-
-    async def check_node_room(self) -> float:
-        return await measure_seconds(
-            self._store.database.run_transaction(lambda connection: machines._check_node_room(connection, "n0", 1))
-        )
-
     async def start_lease(self) -> float:
         self._lease = f"project:p:lease:l{next(_numbers)}"
         spec = {
-            "start": _format_moment(NOW + timedelta(hours=1)),
-            "end": _format_moment(NOW + timedelta(hours=2)),
+            "start": format_date(NOW + timedelta(hours=1)),
+            "end": format_date(NOW + timedelta(hours=2)),
             "hosts": 1,
         }
         await self._store.finish(await self._store.begin(self._lease, "create", {**spec, "pool": "main"}))
@@ -124,19 +113,20 @@ class MeasuredStatements:
 
     async def measure_statement_medians(self) -> dict[str, float]:
         """Milliseconds of each."""
+        inventory, database = self._store.inventory, self._store.database
+        check_room = partial(machines._check_node_room, name="n0", needed=1)
         works: dict[str, Work] = {
-            "control: one VM": self.read_one_object,
-            f"list {VMS} VMs of one MCI": self.list_vms_of_mci,
-            "room of a node": self.check_node_room,
+            # A row by its key: what this loses by many rows is the machine's, not the statement's.
+            "control: one VM": lambda: measure_seconds(inventory.read_object("ns:bench:mci:m0:vm:g-1")),
+            f"list {VMS} VMs of one MCI": lambda: measure_seconds(
+                inventory.list_objects("vm", "ns:bench:mci:m0", "", VMS)
+            ),
+            "room of a node": lambda: measure_seconds(database.run_transaction(check_room)),
             "start of a lease": self.start_lease,
             "end of a lease": self.end_lease,
         }
         turns = [[await work() for work in works.values()] for _ in range(TIMES)]
         return {what: median(column) * 1e3 for what, column in zip(works, zip(*turns, strict=True), strict=True)}
-
-
-def _format_moment(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")
 
 
 async def main(objects: int) -> None:

@@ -18,8 +18,16 @@ from typing import Any
 from temporalio.client import Client, RPCTimeoutOrCancelledError
 
 from bench import baselines
-from bench.admissionclient import run_bare_update
-from bench.stack import mci, print_comparison, print_result_row, print_table_head, rig, run, run_at_once
+from bench.stack import (
+    mci,
+    print_comparison,
+    print_result_row,
+    print_table_head,
+    rig,
+    run,
+    run_at_once,
+    run_bare_update,
+)
 from client.actions import ActionClient
 from client.errors import Unreachable
 from domain.model import Request

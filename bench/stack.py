@@ -41,19 +41,24 @@ class BenchStack:
     service: WorkerService
     asking: ActionClient
 
-    async def run_bare_workflow(self, name: str) -> int:
-        """Runs the least that an action costs: a workflow with one activity."""
-        return await self.client.execute_workflow(baselines.OneActivity.run, 1, id=name, task_queue=baselines.QUEUE)
+    async def run_bare_workflows(self, name: str, number: int) -> None:
+        """Runs so many times at once the least that an action costs: a workflow with one activity."""
+        run, queue = baselines.OneActivity.run, baselines.QUEUE
+        names = (f"{name}-{n}" for n in range(number))
+        await asyncio.gather(*(self.client.execute_workflow(run, 1, id=each, task_queue=queue) for each in names))
 
     async def run_same_steps(
         self, name: str, steps: Any = baselines.SameSteps, queue: str = baselines.QUEUE, vms: int = 1
-    ) -> int:
+    ) -> None:
         """Runs what an action costs at least if it is admitted by an update and leaves records, as ours are."""
-        operation: WithStartWorkflowOperation[Any, int] = WithStartWorkflowOperation(
-            steps.run, vms, id=name, task_queue=queue, id_conflict_policy=WorkflowIDConflictPolicy.FAIL
-        )
-        await self.client.execute_update_with_start_workflow(steps.answer, 1, start_workflow_operation=operation)
-        return await (await operation.workflow_handle()).result()
+        await run_bare_update(self.client, steps, name, queue, vms)
+        await self.client.get_workflow_handle(name).result()
+
+    async def run_many_same_steps(
+        self, name: str, number: int, steps: Any = baselines.SameSteps, queue: str = baselines.QUEUE
+    ) -> None:
+        """Runs them so many times at once."""
+        await asyncio.gather(*(self.run_same_steps(f"{name}-{n}", steps, queue) for n in range(number)))
 
     async def request(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Ticket:
         """Requests an action that must be admitted."""
@@ -72,6 +77,27 @@ class BenchStack:
         return len((await self.client.get_workflow_handle(path).fetch_history()).events)
 
 
+async def run_bare_update(client: Client, bare: Any, name: str, queue: str = baselines.QUEUE, given: int = 1) -> None:
+    """Starts a bare workflow with its update, and waits for the answer to that."""
+    operation: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+        bare.run, given, id=name, task_queue=queue, id_conflict_policy=WorkflowIDConflictPolicy.FAIL
+    )
+    await client.execute_update_with_start_workflow(bare.answer, 1, start_workflow_operation=operation)
+
+
+@asynccontextmanager
+async def run_server() -> AsyncIterator[Path]:
+    """Runs an embedded server. Yields the home folder that it has."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        secure_data_folder(home)  # as a worker's: a second worker refuses one that others may read
+        server = await embedded.start_server(home)
+        try:
+            yield home
+        finally:
+            await server.stop_server()  # also when a benchmark fails
+
+
 @asynccontextmanager
 async def rig(
     latency: float = 0.0, jitter: float = 0.0, simulated: bool = True, connections: Path | None = None
@@ -81,38 +107,26 @@ async def rig(
     With a connections file, on the real providers that it names.
     """
     logs.configure_logging("error", "console")
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        secure_data_folder(home)  # as a worker's: a second worker refuses one that others may read
-        server = await embedded.start_server(home)
-        try:
-            async with _serve_bench_stack(home, latency, jitter, simulated, connections) as rig:
-                yield rig
-        finally:
-            await server.stop_server()  # also when a benchmark fails
-
-
-@asynccontextmanager
-async def _serve_bench_stack(
-    home: Path, latency: float, jitter: float, simulated: bool, connections: Path | None
-) -> AsyncIterator[BenchStack]:
-    client = await connect_temporal(home, temporal_plugin())
-    settings = WorkerSettings(home=home, simulated_latency=latency, simulated_jitter=jitter, connections=connections)
-    service = WorkerService(client, settings, None if simulated else dict.fromkeys(CAPS_BY_CLOUD, InstantCloud()))
-    service.prepare_databases()
-    baseline = Worker(
-        client,
-        task_queue=baselines.QUEUE,
-        workflows=[baselines.OneActivity, baselines.ManyActivities, baselines.Answering, baselines.SameSteps],
-        activities=[baselines.nothing, baselines.Journal(home / "journal.db").write],
-        build_id="bare",
-        sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.step_patience),
-        workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
-        activity_task_poller_behavior=PollerBehaviorAutoscaling(),
-    )
-    async with service.serve_queues(), baseline:
-        yield BenchStack(client, service, ActionClient(client))
-    await service.close()
+    async with run_server() as home:
+        client = await connect_temporal(home, temporal_plugin())
+        settings = WorkerSettings(
+            home=home, simulated_latency=latency, simulated_jitter=jitter, connections=connections
+        )
+        service = WorkerService(client, settings, None if simulated else dict.fromkeys(CAPS_BY_CLOUD, InstantCloud()))
+        service.prepare_databases()
+        baseline = Worker(
+            client,
+            task_queue=baselines.QUEUE,
+            workflows=[baselines.OneActivity, baselines.ManyActivities, baselines.Answering, baselines.SameSteps],
+            activities=[baselines.nothing, baselines.Journal(home / "journal.db").write],
+            build_id="bare",
+            sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.step_patience),
+            workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
+            activity_task_poller_behavior=PollerBehaviorAutoscaling(),
+        )
+        async with service.serve_queues(), baseline:
+            yield BenchStack(client, service, ActionClient(client))
+        await service.close()
 
 
 class WorkerProcesses:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -17,7 +16,7 @@ from unittest.mock import patch
 from temporalio.common import Priority
 
 from bench.flood import FLOOD, LOUD, UNFAIR
-from bench.stack import BenchStack, mci, p95, print_comparison, print_table_head, rig, run, run_at_once
+from bench.stack import BenchStack, mci, measure_seconds, p95, print_comparison, print_table_head, rig, run, run_at_once
 from client import launching
 from domain.quotafile import Quotas
 from domain.quotas import Quota, QuotaQuery
@@ -32,12 +31,7 @@ QUIET = "ns:quiet:mci:web"
 
 async def measure(bench: BenchStack, turns: int = TURNS) -> list[float]:
     """The seconds of each of the quiet tenant's actions, from the request to the outcome, one after the other."""
-    times: list[float] = []
-    for number in range(turns):
-        began = time.perf_counter()
-        await bench.do(QUIET, ("suspend", "resume")[number % 2])
-        times.append(time.perf_counter() - began)
-    return times
+    return [await measure_seconds(bench.do(QUIET, ("suspend", "resume")[number % 2])) for number in range(turns)]
 
 
 @asynccontextmanager

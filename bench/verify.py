@@ -13,7 +13,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -137,27 +138,22 @@ async def measure_begins_during(store: BenchStore, work: asyncio.Future[Any]) ->
     return found
 
 
-class MemoryPeak:
-    """Measures by how many megabytes this process grew at most while the block ran."""
+@contextmanager
+def sample_memory() -> Iterator[list[float]]:
+    """Samples the megabytes of this process while the block runs; the first sample is from before."""
+    samples, over = [memory()], threading.Event()
 
-    def __enter__(self) -> MemoryPeak:
-        self._before = self._most = memory()
-        self._over = threading.Event()
-        self._watch = threading.Thread(target=self._sample_memory)
-        self._watch.start()
-        return self
+    def sample() -> None:
+        while not over.wait(0.1):
+            samples.append(memory())
 
-    def _sample_memory(self) -> None:
-        while not self._over.wait(0.1):
-            self._most = max(self._most, memory())
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._watch.join()
-
-    @property
-    def grown_megabytes(self) -> float:
-        return self._most - self._before
+    watch = threading.Thread(target=sample)
+    watch.start()
+    try:
+        yield samples
+    finally:
+        over.set()
+        watch.join()
 
 
 async def main(mcis: int) -> None:
@@ -178,7 +174,7 @@ async def measure_verify(store: BenchStore) -> None:
     await store.inventory.check_store_invariants(f"{NS}:mci:m1")  # warm
     loads = [os.getloadavg()[0]]
     alone = await measure_begins_during(store, asyncio.ensure_future(asyncio.sleep(SECONDS)))
-    with MemoryPeak() as peak:
+    with sample_memory() as samples:
         began = time.perf_counter()
         work = asyncio.ensure_future(ActivityEnvironment().run(verifying.verify, ReadQuery()))
         beside = await measure_begins_during(store, work)
@@ -194,7 +190,7 @@ async def measure_verify(store: BenchStore) -> None:
     for what, of, limit in (("median", statistics.median, "-"), ("95 of 100", p95, "<= 2")):
         a, b = of(alone) * 1e3, of(beside) * 1e3
         print_comparison(f"begin, {what}", b, a, "{:.1f} ms", limit)
-    print(f"{'memory grown by':<58} {f'{peak.grown_megabytes:.0f} MB':>14}   required: < 100 MB")
+    print(f"{'memory grown by':<58} {f'{max(samples) - samples[0]:.0f} MB':>14}   required: < 100 MB")
     print(f"{'verify of one MCI of 199 VMs':<58} {f'{took_one * 1e3:.0f} ms':>14}   required: < 1 s")
     print(f"{'verify of everything':<58} {f'{took:.0f} s':>14}")
     print(f"{len(beside):,} begins beside it; {len(report.findings)} findings, {len(one.findings)} in the MCI")
