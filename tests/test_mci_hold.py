@@ -169,9 +169,9 @@ async def test_the_words_work_over_plain_http_with_one_json_object(user: User, s
     ticket = await holding(user)
     body = {"input": [{"requested_by": "curl"}], "identity": "curl"}
     request = urllib.request.Request(
-        f"{server.http_loopback}/api/v1/namespaces/default/workflows/{user.mci()}/signal/continue",
+        f"http://127.0.0.1:{server.http.rpartition(':')[2]}/api/v1/namespaces/default/workflows/{user.mci()}/signal/continue",
         data=json.dumps(body).encode(),
-        headers={"Content-Type": "application/json", "Host": server.http_host},
+        headers={"Content-Type": "application/json", "Host": server.http.removeprefix("http://")},
         method="POST",
     )
     answer = await asyncio.to_thread(urllib.request.urlopen, request, timeout=PATIENCE)

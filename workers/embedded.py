@@ -84,16 +84,6 @@ class EmbeddedServer:
     ui: str
     http: str  # Temporal's HTTP API: signals and updates with one curl, and only by this host name
 
-    @property
-    def http_host(self) -> str:
-        """Returns the only Host header that the HTTP API accepts."""
-        return self.http.removeprefix("http://")
-
-    @property
-    def http_loopback(self) -> str:
-        """Returns the HTTP API's address for programs that cannot look up names below `localhost`."""
-        return f"http://127.0.0.1:{self.http_host.rpartition(':')[2]}"
-
     async def stop_server(self) -> None:
         """Ends the server; its data stays."""
         (self.home / EMBEDDED_FILE).unlink(missing_ok=True)

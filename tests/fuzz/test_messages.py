@@ -246,7 +246,7 @@ async def test_temporals_http_api_takes_signals_that_we_can_bear(
         path = edge.at("berlin")
         port = int(server.http.rsplit(":", 1)[-1])
         url = f"/api/v1/namespaces/default/workflows/{path}/signal/{edge_wire.CRM_RESPONSE}"
-        headers = {"content-type": "application/json", "host": server.http_host}
+        headers = {"content-type": "application/json", "host": server.http.removeprefix("http://")}
         bodies = [
             b"",
             b"{",

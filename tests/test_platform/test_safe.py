@@ -34,7 +34,7 @@ from workers.settings import WorkerSettings
 
 def ask_http(server: embedded.EmbeddedServer, host: str, origin: str = "") -> int:
     """Starts a workflow by Temporal's HTTP API, as a web page could. Returns the status."""
-    url = f"{server.http_loopback}/api/v1/namespaces/default/workflows/web-page"
+    url = f"http://127.0.0.1:{server.http.rpartition(':')[2]}/api/v1/namespaces/default/workflows/web-page"
     body = {"workflowType": {"name": "DeployPart"}, "taskQueue": {"name": "actions"}}
     headers = {"Host": host, "Content-Type": "text/plain", **({"Origin": origin} if origin else {})}
     request = urllib.request.Request(url, data=json.dumps(body).encode(), headers=headers, method="POST")
@@ -47,13 +47,14 @@ def ask_http(server: embedded.EmbeddedServer, host: str, origin: str = "") -> in
 async def test_a_web_page_cannot_use_the_http_api(tmp_path: Path) -> None:
     server = await embedded.start_server(tmp_path)
     try:
-        port = server.http_host.rpartition(":")[2]
+        host_and_port = server.http.removeprefix("http://")
+        port = host_and_port.partition(":")[2]
         for host in (f"127.0.0.1:{port}", f"localhost:{port}", "evil.example", f"evil.example:{port}"):
             assert await asyncio.to_thread(ask_http, server, host, "https://evil.example") == 403, host
-        assert await asyncio.to_thread(ask_http, server, server.http_host) == 200
+        assert await asyncio.to_thread(ask_http, server, host_and_port) == 200
         other = await embedded.start_server(tmp_path / "other")
         await other.stop_server()
-        assert other.http_host.partition(":")[0] != server.http_host.partition(":")[0]
+        assert other.http.rpartition(":")[0] != server.http.rpartition(":")[0]
     finally:
         await server.stop_server()
 
