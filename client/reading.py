@@ -60,6 +60,16 @@ class Queries(ABC):
         """Reads one object; Refused if it does not exist."""
         return await self.run_query(wire.READ_OBJECT, ReadQuery(path=path), ObjectView)
 
+    async def object_exists(self, path: str) -> bool:
+        """Tells whether there is such an object."""
+        try:
+            await self.read_object(path)
+        except Refused as refused:
+            if refused.category is Category.NOT_FOUND:
+                return False
+            raise
+        return True
+
     async def read_history(self, path: str, limit: int = 100) -> list[HistoryLine]:
         """Reads the last changes of an object, oldest first."""
         return (await self.run_query(wire.READ_HISTORY, ReadQuery(path=path, limit=limit), HistoryView)).lines

@@ -14,7 +14,7 @@ from domain.paths import name_of, short_path
 from domain.statetable import NO_STATUS, NONE
 from starter import terminal
 from starter.errors import ExitCode
-from starter.extensions import find_document
+from starter.extensions import extension_of_kind
 from starter.naming import possible_paths, prefix_to_list
 from starter.output import (
     Output,
@@ -41,7 +41,7 @@ async def locate_object(text: str) -> str:
     if len(paths) == 1:
         return paths[0]
     async with open_reader() as client:
-        there = [path for path in paths if await _exists(client, path)]
+        there = [path for path in paths if await client.object_exists(path)]
         there = there or [path for path in paths if await client.read_history(path, 1)]
         if len(there) == 1:
             return there[0]
@@ -51,16 +51,6 @@ async def locate_object(text: str) -> str:
             f"{text} {what}: {', '.join(there or paths)}",
             f"write a whole path, such as {(there or paths)[0]}",
         )
-
-
-async def _exists(client: Queries, path: str) -> bool:
-    try:
-        await client.read_object(path)
-    except Refused as refused:
-        if refused.category is Category.NOT_FOUND:
-            return False
-        raise
-    return True
 
 
 async def print_object(path: str, output: Output) -> ExitCode:
@@ -100,7 +90,7 @@ async def read_status_page(client: Queries, path: str) -> StatusPage:
     kind = registry.kind_at(path)
     view = await client.read_object(path)
     members = [view async for view in client.iterate_objects(kind.member, path)] if kind.member else []
-    document = find_document(kind)
+    document = extension_of_kind(kind.name).documents.get(kind.name)  # None: as every object
     data = document(view, members) if document else view.model_dump(mode="json")
     headline = _headline_of_view(view) if kind.member else ""
     return StatusPage(headline, _objects_sheet(members if kind.member else [view], path, data))

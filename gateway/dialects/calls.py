@@ -134,9 +134,9 @@ class DialectCall:
             request, sent = await self._find_or_build_creation(build, number)
             if sent is not _SentPosition.BEFORE_OTHERS:
                 ticket = await self._request_action(request)
-                if not _is_of_earlier_request(ticket.admission) or await self._object_exists(request.path):
+                if not _is_of_earlier_request(ticket.admission) or await self.ratchet.object_exists(request.path):
                     return request.path, await self._wait_for_outcome(ticket)
-            elif await self._object_exists(request.path):
+            elif await self.ratchet.object_exists(request.path):
                 return request.path, None
         raise AssertionError("an endless loop ends by its return")
 
@@ -186,15 +186,6 @@ class DialectCall:
             return _SentPosition.LAST
         lines = await self.ratchet.read_history(request.path)
         return _SentPosition.BEFORE_OTHERS if any(line.request_id == request.request_id for line in lines) else None
-
-    async def _object_exists(self, path: str) -> bool:
-        try:
-            await self.ratchet.read_object(path)
-        except Refused as refused:
-            if refused.category is Category.NOT_FOUND:
-                return False
-            raise
-        return True
 
     async def _request_action(self, request: ActionRequest) -> Ticket:
         ticket = await self.ratchet.request_action(request)
