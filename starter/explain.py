@@ -9,7 +9,7 @@ from domain.paths import short_path
 from starter import reads, terminal
 from starter.confirmation import may_destroy
 from starter.errors import ExitCode
-from starter.families import find_command_suggester, find_remarks
+from starter.extensions import extension_of_kind
 from starter.flags import OutputOption, WatchOption
 from starter.kinds import ObjectArg
 from starter.options import required_options
@@ -36,18 +36,16 @@ async def _print_explanation(path: str, output: Output) -> ExitCode:
     async with open_client() as client:
         found = await explain_object(client, path)
         link = client.web_ui_url(found.workflow, found.described_run)
-        remarks = find_remarks(found.kind)
+        extension = extension_of_kind(found.kind)
+        remarks = extension.remarks.get(found.kind)
         more = await remarks(client, await client.read_object(path)) if remarks else []
-        suggest = None if found.hint else find_command_suggester(found.kind)
+        suggest = None if found.hint else extension.suggestions.get(found.kind)
         first = await suggest(client, await client.read_object(path)) if suggest else suggest_next_command(found)
     rows = [*((remark.about, remark.text) for remark in found.remarks), *more]
     rows += [("watch it" if found.run else "see it", link)] if link else []
     if output != "table":
         data = found.model_dump(mode="json", exclude={"remarks"})
-        data |= {
-            "remarks": [{"about": about, "text": text} for about, text in rows],
-            "next": first,
-        }
+        data |= {"remarks": [{"about": about, "text": text} for about, text in rows], "next": first}
         print_sheet(Sheet(data, (), [], [path]), output)
         return ExitCode.DONE
     terminal.print_data(f"{path} is {found.status}, since {format_time(found.since)}")

@@ -52,11 +52,11 @@ def find_extension(family: str) -> CliExtension:
     return extension
 
 
-def find_document(kind: Kind) -> FormatDocument | None:
-    """Returns how the kind's family formats a status; None: as every object."""
-    family = FAMILY_OF_COMMAND.get(kind.name) or next(
+def extension_of_kind(kind: str) -> CliExtension:
+    """Imports the additions of the kind's family only."""
+    family = FAMILY_OF_COMMAND.get(kind) or next(
         name
         for name, kinds in registry.FAMILIES.items()
-        if kind in kinds  # of a family that is not listed yet
+        if registry.find_kind(kind) in kinds  # of a family that is not listed yet
     )
-    return find_extension(family).documents.get(kind.name)
+    return find_extension(family)

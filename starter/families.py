@@ -8,7 +8,7 @@ from cyclopts import App
 
 from domain import registry
 from starter import completion, terminal
-from starter.extensions import CliExtension, ListRemarks, SuggestCommand, find_extension
+from starter.extensions import CliExtension, find_extension
 from starter.kinds import build_kind_app
 from starter.toplevel import OBJECTS, create_top_app
 
@@ -16,16 +16,6 @@ from starter.toplevel import OBJECTS, create_top_app
 def all_extensions() -> dict[str, CliExtension]:
     """Imports every family's additions."""
     return {family: find_extension(family) for family in registry.FAMILIES}
-
-
-def find_remarks(kind: str) -> ListRemarks | None:
-    """Returns what the kind's family adds to `explain`."""
-    return next((each.remarks[kind] for each in all_extensions().values() if kind in each.remarks), None)
-
-
-def find_command_suggester(kind: str) -> SuggestCommand | None:
-    """Returns the function of the kind's family that names the command for `explain` to begin with."""
-    return next((each.suggestions[kind] for each in all_extensions().values() if kind in each.suggestions), None)
 
 
 def add_family(app: App, family: str) -> App:
