@@ -97,7 +97,7 @@ async def draw_progress_lines(client: ActionClient) -> None:
     ticket = await request_or_fail(client, WEB, "suspend", reason="closed for the night")
     seen = await read_mci_tree(client)
     async with asyncio.timeout(60):
-        while len(seen.troubles) == 0 or tree.count_done_targets(seen, 6)[0] < 4:
+        while len(seen.troubles) == 0 or tree.count_done_targets(seen.object, seen.object.counts, 6)[0] < 4:
             await asyncio.sleep(0.2)
             seen = await read_mci_tree(client)
     seconds = max(time.monotonic() - began, tree.MIN_PLACES)

@@ -178,12 +178,5 @@ async def _step_text(client: ActionClient, view: ObjectView) -> str:
 
 def _done_text(view: ObjectView, targets: int) -> str:
     """Returns `  4/6 done`: how many targets have left their transitional status."""
-    kind = registry.find_kind(view.kind)
-    if kind.member is None:
-        return ""
-    moving = registry.find_kind(kind.member).table.transitional_statuses
-    busy = sum(number for status, number in view.counts.items() if status in moving)
-    targets = targets or (sum(view.counts.values()) if busy else 0)  # later additions
-    if not targets:
-        return ""
-    return f"  {max(targets - busy, 0)}/{targets} done"
+    done, targets = tree.count_done_targets(view, view.counts, targets)
+    return f"  {done}/{targets} done" if targets and registry.find_kind(view.kind).member else ""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from domain import registry
 from domain.errors import format_count
-from domain.model import PlacementCounts, TargetFailure, TreeView
+from domain.model import ObjectView, PlacementCounts, TargetFailure, TreeView
 from domain.paths import name_of, short_path
 from starter.terminal import escape_controls
 
@@ -34,7 +36,7 @@ def draw_tree(
     shown = places[: max(room - len(troubles) - 1, 1)]
     lines += [_place_line(seen, counts, max(len(one.placement) for one in shown), width, plain) for counts in shown]
     if len(shown) < len(places):
-        ready = sum(not _count_transitional(seen, place) for place in places[len(shown) :])
+        ready = sum(not _count_transitional(seen.object, place.counts) for place in places[len(shown) :])
         lines.append(Text(f"  and {format_count(len(places) - len(shown), 'more place')}, {ready} of them done", "dim"))
     lines += [_error_line(trouble) for trouble in troubles]
     for line in lines:
@@ -42,16 +44,17 @@ def draw_tree(
     return Text("\n").join(lines)
 
 
-def count_done_targets(seen: TreeView, targets: int) -> tuple[int, int]:
+def count_done_targets(view: ObjectView, counts: Mapping[str, int], targets: int) -> tuple[int, int]:
     """Returns how many targets have left their transitional status, and how many there are; (0, 0) without targets."""
-    busy = sum(_count_transitional(seen, place) for place in seen.places)
-    targets = targets or (sum(sum(place.counts.values()) for place in seen.places) if busy else 0)  # later additions
+    busy = _count_transitional(view, counts)
+    targets = targets or (sum(counts.values()) if busy else 0)  # later additions
     return max(targets - busy, 0), targets
 
 
 def _head_lines(seen: TreeView, targets: int, seconds: float, width: int) -> list[str]:
     """Returns name and progress, in one line or two, as the width allows."""
-    ready, total = count_done_targets(seen, targets)
+    counts = sum((Counter(place.counts) for place in seen.places), Counter[str]())
+    ready, total = count_done_targets(seen.object, counts, targets)
     name = f"{short_path(seen.object.path)}  {seen.object.status}"
     far = "  ".join(filter(None, (f"{ready}/{total} done" if total else "", _remaining_time(ready, total, seconds))))
     if len(name) + len(far) + 2 < width or not far:
@@ -71,7 +74,7 @@ def _place_line(seen: TreeView, place: PlacementCounts, longest: int, width: int
     from rich.text import Text
 
     total = sum(place.counts.values())
-    ready = total - _count_transitional(seen, place)
+    ready = total - _count_transitional(seen.object, place.counts)
     counted = ", ".join(f"{number} {status}" for status, number in sorted(place.counts.items()))
     line = Text("  ")
     line.append(escape_controls(place.placement).ljust(longest if width >= WIDE_COLUMNS else 0))
@@ -89,7 +92,8 @@ def _error_line(trouble: TargetFailure) -> Text:
     return Text(escape_controls(f"  ! {name_of(trouble.path)} is {trouble.status}: {trouble.error}"), "red")
 
 
-def _count_transitional(seen: TreeView, place: PlacementCounts) -> int:
-    member = registry.find_kind(seen.object.kind).member
+def _count_transitional(view: ObjectView, counts: Mapping[str, int]) -> int:
+    """Returns how many members of a group are on their way, of those that are counted by status."""
+    member = registry.find_kind(view.kind).member
     moving = registry.find_kind(member).table.transitional_statuses if member else ()
-    return sum(number for status, number in place.counts.items() if status in moving)
+    return sum(number for status, number in counts.items() if status in moving)
