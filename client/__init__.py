@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,11 +18,5 @@ def __getattr__(name: str) -> Any:
     """Imports names on first use: Temporal's SDK takes most of a second to load, and `starter --help` needs none."""
     if name not in __all__:
         raise AttributeError(f"module 'client' has no attribute {name!r}")
-    from client.actions import ActionClient
-    from client.launching import Ticket
-    from client.session import connect
-    from client.settings import ClientSettings
-
-    names = {"ActionClient": ActionClient, "ClientSettings": ClientSettings, "Ticket": Ticket, "connect": connect}
-    globals().update(names)
-    return names[name]
+    modules = {"ActionClient": "actions", "ClientSettings": "settings", "Ticket": "launching", "connect": "session"}
+    return getattr(import_module(f"client.{modules[name]}"), name)

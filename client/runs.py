@@ -14,7 +14,7 @@ from typing import Any
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.common import SearchAttributeKey, TypedSearchAttributes
+from temporalio.common import SearchAttributeKey
 from temporalio.converter import WorkflowSerializationContext, decode_typed_search_attributes
 
 from activities.runs import OPEN_RUNS, PAUSED, describe_run, is_open, list_runs
@@ -63,13 +63,9 @@ class ActionRun:
         return WorkflowExecutionStatus.RUNNING if self.is_open else WorkflowExecutionStatus(self.info.status)
 
     @property
-    def typed_search_attributes(self) -> TypedSearchAttributes:
-        return decode_typed_search_attributes(self.info.search_attributes)
-
-    @property
     def action(self) -> str:
         """The action that the run was started for; a workflow started by hand does not say so until it ends."""
-        return self.typed_search_attributes.get(_ACTION_ATTRIBUTE) or "an action"
+        return decode_typed_search_attributes(self.info.search_attributes).get(_ACTION_ATTRIBUTE) or "an action"
 
     async def memo(self) -> dict[str, Any]:
         """Returns the decoded memo, with only the fields that our workflows write, not those of a stranger."""

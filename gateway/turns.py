@@ -28,10 +28,6 @@ class TenantPause:
     next_at: float
     until: float
 
-    def let_one_pass(self, now: float) -> None:
-        """Puts off the requests after this one: by the tenant's pace, or until this one has its answer."""
-        self.next_at = self.next_at + self.refusal.pace if self.refusal.pace else now + self.refusal.retry_after
-
 
 class AdmissionTurns:
     """Who waits for an admission, and which tenants were told to ask later by the refusals of their quotas."""
@@ -77,5 +73,6 @@ class AdmissionTurns:
             return None
         if (left := pause.next_at - now) > 0:
             return pause.refusal.model_copy(update={"retry_after": ceil(left)})
-        pause.let_one_pass(now)
+        # The requests after this one wait: by the tenant's pace, or until this one has its answer.
+        pause.next_at = pause.next_at + pause.refusal.pace if pause.refusal.pace else now + pause.refusal.retry_after
         return None

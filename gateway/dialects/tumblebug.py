@@ -60,7 +60,6 @@ class TumblebugCall:
     body: Mapping[str, Any]
     headers: Mapping[str, str]
     log: RequestLog
-    prices: Mapping[str, float]
 
     @property
     def namespace_path(self) -> str:
@@ -117,12 +116,9 @@ async def dispatch_route(request: Request, call: Call, route: str) -> Response:
         entry = log.begin_request(call.caller.name, request.state.request_id, request.method, str(request.url.path))
     try:
         body = rename_keys(await _read_body(request), OLD_OF_NEW) if is_new else await _read_body(request)
-        prices = gateway_of_request(request).prices
-        visit = TumblebugCall(call, names, request.query_params, body, request.headers, log, prices)
-        answer = await handler(visit)
+        answer = await handler(TumblebugCall(call, names, request.query_params, body, request.headers, log))
     except Exception as error:
-        text = str(error.detail if isinstance(error, HTTPException) else error)
-        record_error(entry, text)
+        record_error(entry, str(error.detail if isinstance(error, HTTPException) else error))
         raise
     record_answer(entry, answer)
     answer = rename_keys(answer, NEW_OF_OLD) if is_new else answer
@@ -207,7 +203,7 @@ async def _create_mci(visit: TumblebugCall) -> Any:
 async def _review_mci(visit: TumblebugCall) -> Any:
     path = f"{visit.namespace_path}:mci:{check_tumblebug_name(visit.body.get('name'))}"
     spec = translate_mci_spec(visit.body, visit.query.get("option", ""))
-    return await review_creation(visit.call, visit.call.build_request(path, "create", spec), visit.prices)
+    return await review_creation(visit.call, visit.call.build_request(path, "create", spec))
 
 
 async def _refuse_static_mci(_visit: TumblebugCall) -> Any:

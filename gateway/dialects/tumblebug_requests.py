@@ -86,9 +86,9 @@ def _translate_subgroup_spec(group: Mapping[str, Any], at: int) -> dict[str, Any
     return {**spec, **place, "specId": parts[-1]}
 
 
-async def review_creation(call: DialectCall, request: ActionRequest, prices: Mapping[str, float]) -> dict[str, Any]:
+async def review_creation(call: DialectCall, request: ActionRequest) -> dict[str, Any]:
     """Dry-runs a creation, and estimates its cost where prices are known."""
-    spec = registry.parse_spec(request)
+    spec, prices = registry.parse_spec(request), call.gateway.prices
     assert isinstance(spec, MciSpec)
     try:
         refusal = (await call.ratchet.check_request(request)).refusal
