@@ -41,13 +41,9 @@ def find_names_within(seconds: float, kinds: Iterable[str], begun: str) -> list[
     """Returns the names found in that time. Runs in a thread, as the command line has an event loop already."""
     found: list[str] = []
 
-    async def find_in_time() -> None:
-        async with asyncio.timeout(seconds):
-            await _find_names(list(kinds), begun, seconds, found)
-
     def work() -> None:
         with suppress(Exception):  # completion prints no errors
-            asyncio.run(find_in_time())
+            asyncio.run(_find_names(list(kinds), begun, seconds, found))
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
@@ -58,7 +54,7 @@ def find_names_within(seconds: float, kinds: Iterable[str], begun: str) -> list[
 async def _find_names(kinds: list[str], begun: str, seconds: float, found: list[str]) -> None:
     from starter.session import open_reader
 
-    async with open_reader() as client:
+    async with asyncio.timeout(seconds), open_reader() as client:
         answers = [_names_of_kind(client, registry.find_kind(kind), begun, seconds) for kind in kinds]
         for answer in asyncio.as_completed(answers):
             with suppress(RatchetError):  # a kind that cannot be read hides no other

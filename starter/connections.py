@@ -39,7 +39,13 @@ async def connections(
     ]
     data = [view.model_dump(mode="json") for view in views]
     print_sheet(Sheet(data, HEADINGS, cells, [view.name for view in views]), output)
-    return _report_trouble([view for view in views if view.trouble])
+    ill = [view for view in views if view.trouble]
+    for view in ill:
+        terminal.print_message(f"{view.name}: {view.trouble}", "red")
+    if ill:
+        pages = " and ".join(sorted({view.page for view in ill if view.page}))
+        terminal.print_message(f"  hint: correct the file, the credentials, or the network; {pages} describes them")
+    return ExitCode.FAILED if ill else ExitCode.DONE
 
 
 async def read_connections(client: ActionClient, check: bool) -> list[ConnectionView]:
@@ -69,12 +75,3 @@ def _describe_credentials(view: ConnectionView) -> str:
     if view.provider == "simulated":
         return "needs none"
     return view.trouble or view.answer or "found; --check asks the cloud"
-
-
-def _report_trouble(ill: list[ConnectionView]) -> ExitCode:
-    for view in ill:
-        terminal.print_message(f"{view.name}: {view.trouble}", "red")
-    if ill:
-        pages = " and ".join(sorted({view.page for view in ill if view.page}))
-        terminal.print_message(f"  hint: correct the file, the credentials, or the network; {pages} describes them")
-    return ExitCode.FAILED if ill else ExitCode.DONE

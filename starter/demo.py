@@ -17,7 +17,6 @@ from starter.stack import worker_settings
 
 if TYPE_CHECKING:
     from client.actions import ActionClient, Ticket
-    from workers.settings import WorkerSettings
 
 POLL_SECONDS = 0.1  # seconds between polls: short, so that no status is missed
 DEMO_LATENCY = 1.2  # of the demo's own clouds: slow enough to watch
@@ -108,15 +107,11 @@ async def _run_own_stack(more: dict[str, Any]) -> AsyncIterator[ActionClient]:
     from client.actions import ActionClient
     from workers import logs, process
 
-    settings = _slow_down_clouds(worker_settings()).model_copy(update=more)
+    settings = worker_settings()
+    slow = {"simulated_latency": DEMO_LATENCY, "simulated_jitter": DEMO_JITTER}  # unless one of them is set
+    settings = settings.model_copy(update=({} if settings.model_fields_set & slow.keys() else slow) | more)
     logs.configure_logging("error", "console")
     terminal.print_narration(f"Starting a Temporal server and a worker; their data is in {settings.home}/")
     async with process.run_stack(settings) as running:
         terminal.print_narration(f"   Temporal {running.address}, Web UI {running.ui}")
         yield ActionClient(running.client, running.ui)
-
-
-def _slow_down_clouds(settings: WorkerSettings) -> WorkerSettings:
-    """Slows the simulated clouds down enough to watch, unless their latency is set."""
-    speed = {"simulated_latency": DEMO_LATENCY, "simulated_jitter": DEMO_JITTER}
-    return settings if settings.model_fields_set & speed.keys() else settings.model_copy(update=speed)

@@ -256,6 +256,7 @@ async def _check_store(client: ActionClient) -> DoctorCheck:
     from temporalio.service import RPCError
 
     from client.connect_errors import to_unreachable
+    from client.storeregistry import read_registered_store
 
     try:
         seen = await client.run_query(wire.READ_STORE, ReadQuery(), StoreView, seconds=READ_SECONDS)
@@ -272,16 +273,10 @@ async def _check_store(client: ActionClient) -> DoctorCheck:
         told += f", restored {seen.incarnation - 1} time{'s' if seen.incarnation > 2 else ''}"
     if seen.no_simulation:
         told += "; what is simulated is refused"
-    if (known := await _read_registered_store(client)) not in (None, seen.id):
+    if (known := await read_registered_store(client.client)) not in (None, seen.id):
         mend = "set RATCHET_STORE_URL alike on all workers; if that store is lost: starter setup --forget-store"
         return DoctorCheck("store", f"{told}; but the namespace's store is {known}", mend)
     return DoctorCheck("store", told)
-
-
-async def _read_registered_store(client: ActionClient) -> str | None:
-    from client.storeregistry import read_registered_store
-
-    return await read_registered_store(client.client)
 
 
 async def _check_clouds(client: ActionClient) -> list[DoctorCheck]:

@@ -69,11 +69,12 @@ async def worker(
     from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 
     from workers import process
+    from workers.settings import split_words
 
     settings = worker_settings()
     if node:
-        settings = settings.with_nodes(node)
-    chosen = process.validate_queues(settings, [word.strip() for word in queues.split(",") if word.strip()])
+        settings = settings.model_copy(update={"nodes": tuple(split_words(node))})
+    chosen = process.validate_queues(settings, split_words(queues))
     async with open_client() as client:  # fail early with our own error if there is no server or no such namespace
         await client.client.workflow_service.describe_namespace(
             DescribeNamespaceRequest(namespace=client.client.namespace)
@@ -123,6 +124,8 @@ async def setup(*, forget_store: ForgetOption = False) -> ExitCode:
 
     Example: TEMPORAL_ADDRESS=temporal.example.com:7233 starter setup
     """
+    from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
+
     async with open_client() as client:
         if forget_store:
             from client.storeregistry import forget_registered_store
@@ -132,7 +135,11 @@ async def setup(*, forget_store: ForgetOption = False) -> ExitCode:
             terminal.print_narration(f"namespace {client.client.namespace} {told}")
         missing, _ = await compare_search_attributes(client)
         if missing:
-            await _register_attributes(client, missing)
+            types = search_attribute_types()
+            request = AddSearchAttributesRequest(
+                namespace=client.client.namespace, search_attributes={name: types[name] for name in missing}
+            )
+            await client.client.operator_service.add_search_attributes(request)
     told = f"registered {', '.join(missing)}" if missing else "all search attributes are registered already"
     terminal.print_narration(f"{told} (namespace {client.client.namespace})")
     return ExitCode.DONE
@@ -159,12 +166,3 @@ def search_attribute_types() -> dict[str, IndexedValueType.ValueType]:
         "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT,
     }
     return {name: types[kind] for name, kind in wire.SEARCH_ATTRIBUTES.items()}
-
-
-async def _register_attributes(client: ActionClient, names: list[str]) -> None:
-    from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
-
-    types = search_attribute_types()
-    wanted = {name: types[name] for name in names}
-    request = AddSearchAttributesRequest(namespace=client.client.namespace, search_attributes=wanted)
-    await client.client.operator_service.add_search_attributes(request)

@@ -143,6 +143,7 @@ class FileConnectionInspector:
 
     def list_connections(self) -> list[ConnectionView]:
         """Lists all connections without checking them."""
+        named = sorted(self._connections.by_name.items(), key=lambda pair: (pair[1].is_simulated, pair[0]))
         return [
             ConnectionView(
                 name=name,
@@ -151,7 +152,7 @@ class FileConnectionInspector:
                 region=connection.region,
                 page=_PROVIDER_BY_NAME[connection.provider].docs_page,
             )
-            for name, connection in sorted(self._connections.by_name.items(), key=_sort_real_first)
+            for name, connection in named
         ]
 
     async def inspect_cloud(self, csp: str, ask: bool) -> list[ConnectionView]:
@@ -169,7 +170,3 @@ class FileConnectionInspector:
         except ProviderError as error:
             return view.model_copy(update={"trouble": format_one_line(error)})
         return view.model_copy(update={"credentials": where, "answer": answer})
-
-
-def _sort_real_first(named: tuple[str, Connection]) -> tuple[bool, str]:
-    return named[1].is_simulated, named[0]

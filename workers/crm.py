@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -128,11 +129,10 @@ async def stop_crm_processes(home: Path, cloudlet: str) -> list[int]:
     file = platform_file(home, cloudlet)
     if not file.exists():
         return []
-    platform = CloudletPlatform(file)
-    found = [pid for pid in platform.list_crm_pids() if is_crm_process(pid)]
-    for pid in found:
-        await end_process(pid)
-    platform.close()
+    with closing(CloudletPlatform(file)) as platform:
+        found = [pid for pid in platform.list_crm_pids() if is_crm_process(pid)]
+        for pid in found:
+            await end_process(pid)
     return found
 
 
@@ -145,11 +145,9 @@ def _crm_command(options: CrmOptions) -> list[str]:
 
 def fail_next_request(home: Path, cloudlet: str, verb: str, message: str) -> None:
     """Makes the next request with this verb to the cloudlet's CRM fail, once."""
-    platform = CloudletPlatform(platform_file(home, cloudlet))
-    platform.add_fault(
-        CrmFault.model_validate({"kind": CrmFaultKind.FAIL, "verb": verb, "message": message, "times": 1})
-    )
-    platform.close()
+    fault = CrmFault.model_validate({"kind": CrmFaultKind.FAIL, "verb": verb, "message": message, "times": 1})
+    with closing(CloudletPlatform(platform_file(home, cloudlet))) as platform:
+        platform.add_fault(fault)
 
 
 def run_crm_command() -> None:

@@ -52,9 +52,6 @@ class LeaseSettings(BaseSettings):
     project_leases: int = Field(10_000, ge=0)
     project_hosts: int = Field(10_000, ge=0)
 
-    def lease_limits(self) -> LeaseLimits:
-        return LeaseLimits(timedelta(days=self.max_days), self.project_leases, self.project_hosts)
-
 
 class LeaseFamily(Family):
     """Leases, their reservations and events, and the hosts that they book."""
@@ -67,7 +64,9 @@ class LeaseFamily(Family):
 
     @classmethod
     def hooks(cls) -> HooksByKind:
-        return lease_hooks(LeaseSettings().lease_limits())
+        limits = LeaseSettings()
+        longest = timedelta(days=limits.max_days)
+        return lease_hooks(LeaseLimits(longest, limits.project_leases, limits.project_hosts))
 
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)

@@ -68,11 +68,10 @@ class MciFamily(Family):
             *(places.validate_place, places.prepare_place, places.release_place, orphans.identify_orphan),
         ]
         records = self._records
-        on_actions: list[Callable[..., Any]] = [
-            *(records.examine_mci_request, records.add_vms_to_action, records.plan_survey, records.adopt_orphan),
-        ]
         return {
-            ACTIONS_QUEUE: on_actions,
+            ACTIONS_QUEUE: [
+                *(records.examine_mci_request, records.add_vms_to_action, records.plan_survey, records.adopt_orphan),
+            ],
             **{cloud_queue(csp): on_clouds for csp in context.connections.served_clouds()},
         }
 

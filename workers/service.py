@@ -216,16 +216,12 @@ class WorkerService:
         self.cloud_database.close()
 
     def _make_worker(self, queue: str) -> Worker:
-        on_actions = queue == ACTIONS_QUEUE
-        lasting = (
-            [each for family in self.families for each in family.companion_workflows]
-            if self.settings.deployment
-            else ()
-        )
-        with _auto_upgrade_companions(lasting):
-            return self._build_worker(queue, on_actions)
+        lasting = [each for family in self.families for each in family.companion_workflows]
+        with _auto_upgrade_companions(lasting if self.settings.deployment else ()):
+            return self._build_worker(queue)
 
-    def _build_worker(self, queue: str, on_actions: bool) -> Worker:
+    def _build_worker(self, queue: str) -> Worker:
+        on_actions = queue == ACTIONS_QUEUE
         return Worker(
             self.client,
             task_queue=queue,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from pydantic_settings import NoDecode
@@ -15,13 +15,18 @@ from domain.services.definition import BackendName
 from domain.validation import Name
 
 
-def _split_words(text: object) -> object:
-    return [word.strip() for word in text.split(",") if word.strip()] if isinstance(text, str) else text
+def split_words(text: str) -> list[str]:
+    """Splits what commas separate."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _split_text(given: object) -> object:
+    return split_words(given) if isinstance(given, str) else given
 
 
 def _split_urls(text: object) -> object:
     """Splits a list of URLs. Empty: there is no list; `none`: the list is empty; `*`: any."""
-    return (_split_words(text) if text != "none" else ()) if text else None
+    return (_split_text(text) if text != "none" else ()) if text else None
 
 
 def _check_absolute(path: str) -> str:
@@ -30,16 +35,16 @@ def _check_absolute(path: str) -> str:
     return path
 
 
-BackendNames = Annotated[tuple[BackendName, ...], NoDecode, BeforeValidator(_split_words)]
-KeyTexts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_words)]
-NodeNames = Annotated[tuple[Name, ...], NoDecode, BeforeValidator(_split_words)]
+BackendNames = Annotated[tuple[BackendName, ...], NoDecode, BeforeValidator(_split_text)]
+KeyTexts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_text)]
+NodeNames = Annotated[tuple[Name, ...], NoDecode, BeforeValidator(_split_text)]
 UrlList = Annotated[
     tuple[Annotated[str, StringConstraints(pattern=r"^(\*|https?://[^/?#\s]+)$")], ...] | None,
     NoDecode,
     BeforeValidator(_split_urls),
 ]
 ProgramPaths = Annotated[
-    tuple[Annotated[str, AfterValidator(_check_absolute)], ...], NoDecode, BeforeValidator(_split_words)
+    tuple[Annotated[str, AfterValidator(_check_absolute)], ...], NoDecode, BeforeValidator(_split_text)
 ]
 
 
@@ -87,10 +92,6 @@ class WorkerSettings(ClientSettings):
     simulated_journal: Path | None = None  # journal of calls to simulated clouds, for tests
     simulated_latency: float = Field(0.3, ge=0)
     simulated_jitter: float = Field(0.5, ge=0, le=1)
-
-    def with_nodes(self, names: str) -> Self:
-        """Returns these settings, for a worker whose host is these nodes."""
-        return self.model_copy(update={"nodes": tuple(word.strip() for word in names.split(",") if word.strip())})
 
     def order_lifetime(self) -> float:
         """Returns the seconds after which no order of an action can be on its way: all tries, and the last call."""

@@ -134,14 +134,9 @@ async def lease_remarks(client: ActionClient, view: ObjectView) -> list[tuple[st
     lease = await client.run_query(names.READ_LEASE, ReadQuery(path=view.path), LeaseView)
     told = [("term", f"from {format_local_date(lease.start)} to {format_local_date(lease.end)}, pool {lease.pool}")]
     for reservation in lease.reservations:
-        missing = f": {_describe_reservation_flags(reservation)}" if _describe_reservation_flags(reservation) else ""
-        told.append(
-            (
-                "holds",
-                f"{_describe_holdings(reservation.hosts, reservation.mci) or 'nothing'}, reservation "
-                f"{reservation.id}{missing}",
-            )
-        )
+        holdings = _describe_holdings(reservation.hosts, reservation.mci) or "nothing"
+        flags = _describe_reservation_flags(reservation)
+        told.append(("holds", f"{holdings}, reservation {reservation.id}" + (f": {flags}" if flags else "")))
     if short := [reservation for reservation in lease.reservations if reservation.missing_resources]:
         hosts = [host async for host in client.iterate_objects("host", f"pool:{lease.pool}")]
         told += [("missing", _describe_missing_hosts(reservation)) for reservation in short]
