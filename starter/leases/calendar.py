@@ -42,7 +42,7 @@ def draw_calendar(view: CalendarView, width: int) -> list[str]:
     columns = ceil((end - start) / step)
     letters = _letters_of_leases(view.hosts)
     lines = [(line.host, line.status, _host_line(line, start, step, columns, letters)) for line in view.hosts]
-    head = f"pool {view.pool}, from {_format_day(start)} to {_format_day(end)}, a column is {_format_step(step)}"
+    head = f"pool {view.pool}, from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}, a column is {_format_step(step)}"
     return [
         f"{head}, times are {start:%Z}",
         *align_columns([("HOST", "STATUS", _ruler_line(start, step, columns)), *lines]),
@@ -99,10 +99,6 @@ def _legend_lines(hosts: Sequence[HostOccupancy], letters: dict[str, str]) -> li
     if any(line.status != HostStatus.UP for line in hosts):
         told += f"  {DOWN_SIGN} the host is not UP: it takes no lease"
     return ["", *align_columns(lines), told] if lines else ["", f"nothing is booked; {told}"]
-
-
-def _format_day(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M}"
 
 
 def _format_step(step: timedelta) -> str:
