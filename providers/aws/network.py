@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from domain.errors import Rejected, UnknownOutcome
 from domain.ports import SharedResource
@@ -26,6 +27,20 @@ DETACH_SECONDS = 5  # times `lag_seconds`: how long a terminated VM may block wh
 T = TypeVar("T")
 
 
+class _Sort(NamedTuple):
+    """A sort of resources: how EC2 lists them, and where an answer has the list and their ids."""
+
+    operation: str
+    key: str
+    id: str
+
+
+VPCS = _Sort("describe_vpcs", "Vpcs", "VpcId")
+SUBNETS = _Sort("describe_subnets", "Subnets", "SubnetId")
+GROUPS = _Sort("describe_security_groups", "SecurityGroups", "GroupId")
+GATEWAYS = _Sort("describe_internet_gateways", "InternetGateways", "InternetGatewayId")
+
+
 class Ec2TenantResources(TenantResources):
     """Creates, finds and removes what each tenant's VMs share in one region of EC2."""
 
@@ -38,19 +53,11 @@ class Ec2TenantResources(TenantResources):
         self._options: AwsOptions = options
 
     async def _find_network(self, tenant: str, vpc: str) -> str:
-        async def find() -> str:
-            found = await self._list_subnets({"vpc-id": vpc, tags.TENANT_TAG: tenant})
-            return min((each["SubnetId"] for each in found), default="")
-
+        find = partial(self._find_id, SUBNETS, {"vpc-id": vpc, tags.TENANT_TAG: tenant})
         return await self._find_tenant_resource(find, f"subnet of {tenant} in {vpc}")
 
     async def _check_tenant_has_group(self, tenant: str, group: str) -> None:
-        async def find() -> str:
-            wanted = {"group-id": group, tags.TENANT_TAG: tenant}
-            return (
-                group if await self._list_owned_resources("describe_security_groups", "SecurityGroups", wanted) else ""
-            )
-
+        find = partial(self._find_id, GROUPS, {"group-id": group, tags.TENANT_TAG: tenant})
         await self._find_tenant_resource(find, f"security group {group} of {tenant}")
 
     async def _check_tenant_has_key(self, tenant: str, name: str) -> None:
@@ -75,20 +82,13 @@ class Ec2TenantResources(TenantResources):
             )
             return str(made["Vpc"]["VpcId"])
 
-        vpc = await self._find_or_make(lambda: self._find_vpc(resource), make)
+        vpc = await self._find_or_make(partial(self._find_id, VPCS, _token_and_tenant_tags(resource)), make)
         await self._make_subnet(vpc, owned)
         if self._options.public_addresses:
             await self._attach_gateway(vpc, owned)
         return vpc
 
-    async def _find_vpc(self, resource: SharedResource) -> str:
-        found = await self._list_owned_resources("describe_vpcs", "Vpcs", _token_and_tenant_tags(resource))
-        return min((vpc["VpcId"] for vpc in found), default="")
-
     async def _make_subnet(self, vpc: str, owned: tags.Tags) -> None:
-        async def find() -> str:
-            return min((subnet["SubnetId"] for subnet in await self._list_subnets({"vpc-id": vpc})), default="")
-
         async def make() -> str:
             zone = {"AvailabilityZone": self._options.zone} if self._options.zone else {}
             specification = tags.tag_specifications(owned, "subnet")
@@ -97,24 +97,19 @@ class Ec2TenantResources(TenantResources):
             )
             return str(made["Subnet"]["SubnetId"])
 
-        subnet = await self._find_or_make(find, make)
+        subnet = await self._find_or_make(partial(self._find_id, SUBNETS, {"vpc-id": vpc}), make)
         public = {"Value": self._options.public_addresses}
         await self._call_until_visible("modify_subnet_attribute", SubnetId=subnet, MapPublicIpOnLaunch=public)
 
     async def _attach_gateway(self, vpc: str, owned: tags.Tags) -> None:
         """Creates and attaches an internet gateway; public addresses need one."""
 
-        async def find() -> str:
-            found = await self._list_owned_resources(
-                "describe_internet_gateways", "InternetGateways", {tags.TOKEN_TAG: owned[tags.TOKEN_TAG]}
-            )
-            return min((each["InternetGatewayId"] for each in found), default="")
-
         async def make() -> str:
             specification = tags.tag_specifications(owned, "internet-gateway")
             made = await self._ec2.call_change_operation("create_internet_gateway", TagSpecifications=specification)
             return str(made["InternetGateway"]["InternetGatewayId"])
 
+        find = partial(self._find_id, GATEWAYS, {tags.TOKEN_TAG: owned[tags.TOKEN_TAG]})
         gateway = await self._find_or_make(find, make)
         attach = self._call_until_visible("attach_internet_gateway", InternetGatewayId=gateway, VpcId=vpc)
         await _call_ignoring_code(attach, "Resource.AlreadyAssociated")
@@ -131,11 +126,7 @@ class Ec2TenantResources(TenantResources):
         """Creates a security group; its name is unique in a VPC, so EC2 prevents duplicates."""
         vpc = await self._vpc_of_vnet(resource.tenant, vnet)
         name, owned = self._name_and_tags(resource)
-
-        async def find() -> str:
-            wanted = {"vpc-id": vpc, **_token_and_tenant_tags(resource)}
-            found = await self._list_owned_resources("describe_security_groups", "SecurityGroups", wanted)
-            return min((each["GroupId"] for each in found), default="")
+        find = partial(self._find_id, GROUPS, {"vpc-id": vpc, **_token_and_tenant_tags(resource)})
 
         async def make() -> str:
             specification = tags.tag_specifications(owned, "security-group")
@@ -165,15 +156,11 @@ class Ec2TenantResources(TenantResources):
         return name
 
     async def _drop_vnet(self, resource: SharedResource) -> None:
-        for vpc in await self._list_owned_resources(
-            "describe_vpcs", "Vpcs", self._tenant_resource_filter(resource, "vpc-id")
-        ):
-            await self._drop_vpc(vpc["VpcId"])
+        for vpc in await self._list_ids(VPCS, self._tenant_resource_filter(resource, "vpc-id")):
+            await self._drop_vpc(vpc)
         # An unattached gateway is found by its token only.
-        for gateway in await self._list_owned_resources(
-            "describe_internet_gateways", "InternetGateways", _token_and_tenant_tags(resource)
-        ):
-            await self._remove_resource("delete_internet_gateway", InternetGatewayId=gateway["InternetGatewayId"])
+        for gateway in await self._list_ids(GATEWAYS, _token_and_tenant_tags(resource)):
+            await self._remove_resource("delete_internet_gateway", InternetGatewayId=gateway)
 
     async def _drop_vpc(self, vpc: str) -> None:
         """Removes a VPC with its subnets and gateways. Refuses one in use first, to remove nothing by half."""
@@ -181,19 +168,16 @@ class Ec2TenantResources(TenantResources):
         groups = await self._ec2.read_all_pages("describe_security_groups", "SecurityGroups", Filters=where)
         if used := [group["GroupId"] for group in groups if group["GroupName"] != "default"]:  # belongs to the VPC
             raise Rejected(f"{vpc} is in use by the security group {used[0]}")
-        attached = {"attachment.vpc-id": vpc}
-        for subnet in await self._list_subnets({"vpc-id": vpc}):
-            await self._remove_resource("delete_subnet", SubnetId=subnet["SubnetId"])
-        for gateway in await self._list_owned_resources("describe_internet_gateways", "InternetGateways", attached):
-            name = {"InternetGatewayId": gateway["InternetGatewayId"]}
-            await self._remove_resource("detach_internet_gateway", VpcId=vpc, **name)
-            await self._remove_resource("delete_internet_gateway", **name)
+        for subnet in await self._list_ids(SUBNETS, {"vpc-id": vpc}):
+            await self._remove_resource("delete_subnet", SubnetId=subnet)
+        for gateway in await self._list_ids(GATEWAYS, {"attachment.vpc-id": vpc}):
+            await self._remove_resource("detach_internet_gateway", VpcId=vpc, InternetGatewayId=gateway)
+            await self._remove_resource("delete_internet_gateway", InternetGatewayId=gateway)
         await self._remove_resource("delete_vpc", VpcId=vpc)
 
     async def _drop_security_group(self, resource: SharedResource) -> None:
-        wanted = self._tenant_resource_filter(resource, "group-id")
-        for group in await self._list_owned_resources("describe_security_groups", "SecurityGroups", wanted):
-            await self._remove_resource("delete_security_group", GroupId=group["GroupId"])
+        for group in await self._list_ids(GROUPS, self._tenant_resource_filter(resource, "group-id")):
+            await self._remove_resource("delete_security_group", GroupId=group)
 
     async def _drop_key(self, resource: SharedResource) -> None:
         for pair in await self._list_key_pairs(resource.tenant):
@@ -255,13 +239,13 @@ class Ec2TenantResources(TenantResources):
         found: list[Any] = (await self._ec2.call_read_operation("describe_key_pairs", Filters=wanted))["KeyPairs"]
         return found
 
-    async def _list_subnets(self, wanted: Mapping[str, str]) -> list[Any]:
-        return await self._list_owned_resources("describe_subnets", "Subnets", wanted)
+    async def _find_id(self, sort: _Sort, wanted: Mapping[str, str]) -> str:
+        """Returns the id of our resource with these properties, always the same one of several; empty if none."""
+        return min(await self._list_ids(sort, wanted), default="")
 
-    async def _list_owned_resources(self, operation: str, key: str, wanted: Mapping[str, str]) -> list[Any]:
-        return await self._ec2.read_all_pages(
-            operation, key, Filters=tags.ec2_filters({tags.OWNER_TAG: self._options.owner, **wanted})
-        )
+    async def _list_ids(self, sort: _Sort, wanted: Mapping[str, str]) -> list[str]:
+        where = tags.ec2_filters({tags.OWNER_TAG: self._options.owner, **wanted})
+        return [each[sort.id] for each in await self._ec2.read_all_pages(sort.operation, sort.key, Filters=where)]
 
     def _tenant_resource_filter(self, resource: SharedResource, field: str) -> dict[str, str]:
         """Returns the filter for a tenant's resource: by token, which also finds duplicates, or else by id."""

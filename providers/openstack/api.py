@@ -9,7 +9,7 @@ from typing import Any
 from domain.errors import Rejected
 from providers.openstack.connection import OpenStackConnection
 from providers.openstack.credentials import find_cloud, list_secrets
-from providers.openstack.errors import translate_answer, translate_error
+from providers.openstack.errors import CallRejected, translate_answer, translate_error
 from providers.threads import SdkClient
 
 THREADS_PER_REGION = 24  # at least the region's VMs in flight, and a few reads
@@ -39,7 +39,12 @@ class OpenStackApi(SdkClient):
         return await self._call(service, "PUT", path, {"json": body})
 
     async def delete(self, service: str, path: str) -> None:
-        await self._call(service, "DELETE", path, {})
+        """Removes a resource; one that is gone counts as removed."""
+        try:
+            await self._call(service, "DELETE", path, {})
+        except CallRejected as error:
+            if error.status != 404:
+                raise
 
     async def iterate_pages(
         self, service: str, path: str, key: str, version: str = "", **params: Any

@@ -35,17 +35,23 @@ class NovaTenantResources(TenantResources):
         self._place = place
 
     async def _drop_vnet(self, resource: SharedResource) -> None:
-        for network in await self._find_to_remove("networks", resource):
-            await self._drop_network(network["id"])
+        """Removes a network with its subnets. Refuses one in use first, to remove nothing by half."""
+        for each in await self._find_to_remove("networks", resource):
+            network = each["id"]
+            if used := await self._list("security-groups", description=_group_description(network)):
+                raise Rejected(f"{network} is in use by the security group {used[0]['id']}")
+            for subnet in await self._list("subnets", network_id=network):
+                await self._api.delete("network", f"/subnets/{subnet['id']}")
+            await self._api.delete("network", f"/networks/{network}")
 
     async def _drop_security_group(self, resource: SharedResource) -> None:
         for group in await self._find_to_remove("security-groups", resource):
-            await self._remove("network", f"/security-groups/{group['id']}")
+            await self._api.delete("network", f"/security-groups/{group['id']}")
 
     async def _drop_key(self, resource: SharedResource) -> None:
         name = resource.cloud_id or self._name_of(resource)
         if self._is_of_tenant(name, resource.tenant):
-            await self._remove("compute", f"/os-keypairs/{name}")
+            await self._api.delete("compute", f"/os-keypairs/{name}")
 
     async def _find_network(self, tenant: str, vnet: str) -> str:
         await self._check_owned("networks", "network", tenant, vnet)
@@ -104,22 +110,6 @@ class NovaTenantResources(TenantResources):
             if found := await find():
                 return found
             raise
-
-    async def _drop_network(self, network: str) -> None:
-        """Removes a network with its subnets. Refuses one in use first, to remove nothing by half."""
-        if used := await self._list("security-groups", description=_group_description(network)):
-            raise Rejected(f"{network} is in use by the security group {used[0]['id']}")
-        for subnet in await self._list("subnets", network_id=network):
-            await self._remove("network", f"/subnets/{subnet['id']}")
-        await self._remove("network", f"/networks/{network}")
-
-    async def _remove(self, service: str, path: str) -> None:
-        """Removes a resource; one that is gone counts as removed."""
-        try:
-            await self._api.delete(service, path)
-        except CallRejected as error:
-            if error.status != 404:
-                raise
 
     async def _check_owned(self, what: str, kind: str, tenant: str, name: str) -> None:
         try:

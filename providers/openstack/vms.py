@@ -209,11 +209,7 @@ class NovaVms(PolledVms[Server]):
             task.ordered = True
 
     async def _delete_server(self, server: Server) -> None:
-        try:
-            await self._api.delete("compute", f"/servers/{server.cloud_id}")
-        except CallRejected as error:
-            if error.status != 404:
-                raise
+        await self._api.delete("compute", f"/servers/{server.cloud_id}")
 
     async def _remove_twins(self, made: Sequence[VmFacts]) -> None:
         """Removes younger servers with the same token: a call may be carried out twice on its way to Nova."""
