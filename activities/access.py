@@ -78,11 +78,6 @@ class Authorizer:
     replays: ReplayMemory = field(default_factory=ReplayMemory)
     _reader: ContextVar[Subject | None] = field(default_factory=lambda: ContextVar("reader", default=None))
 
-    @property
-    def requires_proofs(self) -> bool:
-        """Tells whether names must be proven here."""
-        return self.identify is not claimed_sender
-
     def authorize(self, subject: Subject, verb: str, path: str, force: bool = False) -> None:
         """Raises Refused unless the subject may do this."""
         if policy := self.policy():
@@ -101,9 +96,9 @@ class Authorizer:
         but not whether that parent is ours.
         """
         request, sent = claim.request, request_as_signed(claim)
-        if not (self.requires_proofs and is_asked_by_parent(claim)):
+        if self.identify is claimed_sender or not is_asked_by_parent(claim):
             return self.identify(sent, OWN_ACTION, claim.started or claim.at)
-        if not may_child_use_name(request.requested_by, claim.parent):
+        if request.requested_by not in (*InternalProgram, object_path_of(claim.parent)):
             raise Refused(Category.FORBIDDEN, f"{request.requested_by} is not proven: it is no program of ours")
         child = describe_child(claim.parent, claim.parent_run, claim.workflow or request.path, sent)
         token = request.proof.removeprefix(CHILD_PROOF).encode()
@@ -144,7 +139,7 @@ class Authorizer:
                 why = refused.message
         return AccessView(
             name=subject.name,
-            groups=list(policy.groups_of(subject) if policy else subject.groups),
+            groups=list((policy.with_groups(subject) if policy else subject).groups),
             roles=policy.role_names(subject) if policy else [],
             proven=subject.proven,
             has_policy=policy is not None,
@@ -233,11 +228,6 @@ class Authorizer:
         if policy is None or subject is None or policy.can_read_everything(subject):
             return None
         return lambda path: policy.is_allowed(subject, READ, path)
-
-
-def may_child_use_name(name: str, parent: str) -> bool:
-    """Tells whether a child of this workflow may use this name: a program's, or the path of the parent's object."""
-    return name in {*InternalProgram} or name == object_path_of(parent)
 
 
 class RefusalLineBudget:

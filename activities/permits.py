@@ -171,9 +171,6 @@ class _RegionSlots(_FifoQueue[int]):
         """Whether a request waits for VMs of this region."""
         return any(self.waiting_requests())
 
-    def wanted_amount(self) -> int:
-        return max(1, self.used + sum(self.waiting_requests()))
-
     def _fitting_size(self, wanted: int) -> int:
         if not self.lease:
             return 0
@@ -288,7 +285,7 @@ class _CloudPermits:
                 place.lease = None
             elif place.is_wanted or not place.is_idle or (place.lease and (place.touched or region in line)):
                 holds = max(place.used, place.lease.amount if place.lease and self.are_permits_valid() else 0)
-                wishes.append(PermitRequest(region, holds, place.wanted_amount()))
+                wishes.append(PermitRequest(region, holds, max(1, place.used + sum(place.waiting_requests()))))
             else:
                 place.lease = None
             place.touched = False

@@ -130,7 +130,7 @@ class AccessPolicy(FrozenModel):
 
     def authorize(self, subject: Subject, verb: str, path: str, force: bool = False) -> None:
         """Raises Refused unless the subject may do this: no denial forbids it, and a role allows it."""
-        subject = self._with_groups(subject)
+        subject = self.with_groups(subject)
         if why := self._why_denied(subject, verb, path) or self._why_not_granted(subject, verb, path, force):
             who = subject.name or "somebody without a name"
             forced = " with force" if force else ""
@@ -138,12 +138,12 @@ class AccessPolicy(FrozenModel):
 
     def is_allowed(self, subject: Subject, verb: str, path: str) -> bool:
         """Tells whether the subject may do this, without force."""
-        subject = self._with_groups(subject)
+        subject = self.with_groups(subject)
         return not (self._why_denied(subject, verb, path) or self._why_not_granted(subject, verb, path, False))
 
     def authorize_read(self, subject: Subject, path: str) -> None:
         """Raises Refused if there is nothing at or below this path that the subject may read."""
-        if self._why_denied(self._with_groups(subject), READ, path) or not self.readable_paths(subject, path):
+        if self._why_denied(self.with_groups(subject), READ, path) or not self.readable_paths(subject, path):
             self.authorize(subject, READ, path)
 
     def check_request(self, request: Request, subject: Subject) -> None:
@@ -180,7 +180,7 @@ class AccessPolicy(FrozenModel):
     def readable_paths(self, subject: Subject, below: str) -> list[str]:
         """Returns the paths at or below one that the subject's roles are about; the path itself if one covers it."""
         prefixes: set[str] = set()
-        for role in self._roles_of(self._with_groups(subject)):
+        for role in self._roles_of(self.with_groups(subject)):
             if not role.paths or any(is_at_or_below(below, path) for path in role.paths if below):
                 return [below]
             prefixes.update(path for path in role.paths if not below or is_at_or_below(path, below))
@@ -188,15 +188,12 @@ class AccessPolicy(FrozenModel):
 
     def can_read_everything(self, subject: Subject) -> bool:
         """Tells whether nothing is hidden from the subject."""
-        subject = self._with_groups(subject)
+        subject = self.with_groups(subject)
         denied = any(deny.forbids(subject, READ, "") or deny.paths or ANYTHING not in deny.kinds for deny in self.deny)
         return not denied and any(ANYTHING in role.kinds and not role.paths for role in self._roles_of(subject))
 
-    def groups_of(self, subject: Subject) -> tuple[str, ...]:
-        """Returns the subject's groups, those of the policy file included."""
-        return self._with_groups(subject).groups
-
-    def _with_groups(self, subject: Subject) -> Subject:
+    def with_groups(self, subject: Subject) -> Subject:
+        """Returns the subject with all its groups, those of the policy file included."""
         own = (name for name, group in self.groups.items() if subject.name in group.members)
         return Subject(subject.name, tuple(dict.fromkeys((*subject.groups, *own))), subject.proven)
 
@@ -205,7 +202,7 @@ class AccessPolicy(FrozenModel):
 
     def role_names(self, subject: Subject) -> list[str]:
         """Returns the names of the subject's roles, its own and its groups'."""
-        groups = [self.groups[name].roles for name in self._with_groups(subject).groups if name in self.groups]
+        groups = [self.groups[name].roles for name in self.with_groups(subject).groups if name in self.groups]
         own = self.users.get(subject.name)
         if own is None and not groups:
             return self.users.get(ANYTHING, [])

@@ -79,9 +79,9 @@ def locks_needed_for(paths: Iterable[str], hidden: bool = False) -> dict[str, Lo
 def sort_held_locks(want: Mapping[str, LockMode], held: Iterable[HeldLock]) -> tuple[list[HeldLock], list[HeldLock]]:
     """Returns the held locks that conflict with the wanted ones, and those to wait for: one side of each is hidden."""
     meeting = [hold for hold in held if hold.path in want and (want[hold.path], hold.mode) not in COMPATIBLE_MODES]
-    ahead = [hold for hold in meeting if _waits_in_queue(want[hold.path], hold.mode)]
+    ahead = [
+        hold
+        for hold in meeting
+        if hold.mode is not LockMode.CLOSED and (want[hold.path] in HIDDEN_MODES or hold.mode in HIDDEN_MODES)
+    ]
     return [hold for hold in meeting if hold not in ahead], ahead
-
-
-def _waits_in_queue(one: LockMode, other: LockMode) -> bool:
-    return other is not LockMode.CLOSED and (one in HIDDEN_MODES or other in HIDDEN_MODES)

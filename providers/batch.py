@@ -63,13 +63,11 @@ class GroupCommit:
     """Runs all work that arrives during one transaction together in the next; none waits longer for others."""
 
     def __init__(self, database: TransactionRunner) -> None:
-        self._database = database
-        self._batch: JobBatcher[Callable[[sa.Connection], Any], Any] = JobBatcher(self._commit)
+        self._batch: JobBatcher[Callable[[sa.Connection], Any], Any] = JobBatcher(
+            lambda works: database.run_transaction(lambda connection: [work(connection) for work in works])
+        )
 
     async def run_transaction(self, work: Callable[[sa.Connection], T]) -> T:
         # Shielded: a write whose caller is cancelled is carried out all the same, as what it tells of has happened.
         found: Sequence[T] = await asyncio.shield(self._batch.submit_jobs([work]))
         return found[0]
-
-    async def _commit(self, works: list[Callable[[sa.Connection], Any]]) -> list[Any]:
-        return await self._database.run_transaction(lambda connection: [work(connection) for work in works])

@@ -97,7 +97,8 @@ def _preview_action(
             during=to,
             then=target if target and target != NONE else _status_after(path, action, source, to),
         )
-    targets = [change for change in found.values() if change.path != grant.path and _takes_actions(change)]
+    below = [change for change in found.values() if change.path != grant.path]
+    targets = [change for change in below if registry.kind_at(change.path).verbs]  # the record of a deploy has none
     targets += requested
     found_after = find_object(connection, grant.path)
     changed = {}
@@ -116,11 +117,6 @@ def _status_after(path: str, action: str, source: str, to: str) -> str:
     """Returns the status to which a step leads that has no target of its own."""
     row = registry.kind_at(path).table.find_entry_row(action, source, to)
     return row.success_status(source) if row else to
-
-
-def _takes_actions(change: PlannedChange) -> bool:
-    """Tells whether an object takes actions: the record of a deploy does not."""
-    return bool(registry.kind_at(change.path).verbs)
 
 
 def _complete_changes(

@@ -63,11 +63,12 @@ def abandon_run(connection: sa.Connection, hooks: HooksByKind, owner: str, run: 
 
 def restore_objects(connection: sa.Connection, action: ActionRow, at: datetime, message: str) -> int:
     """Restores objects that the dead action left under way to the status they came from. Returns how many."""
-    paths = [
-        path
-        for path in _list_paths_locked_by(connection, action)
-        if _has_objects_under_way(connection, path, action.epoch)
-    ]
+    owner = registry.workflow_id_of(action.path, action.action)
+    paths = []
+    for path in dict.fromkeys((action.path, *list_locked_paths(connection, owner, action.run))):  # nothing else changed
+        which = {"at_path": path, "first": f"{path}:", "last": f"{path};", "mine": action.epoch}
+        if connection.execute(_SELECT_UNDER_WAY, which).first():  # a cheap check before objects are read
+            paths.append(path)
     if not paths:
         return 0
     under = sa.or_(*(at_or_below_condition(objects.c.path, path) for path in paths))
@@ -91,15 +92,3 @@ def restore_status(connection: sa.Connection, which: sa.ColumnElement[bool], at:
         back = {"target_action": NONE, "target_status": NONE, "changed_at": at, "error": why}
         healed += ObjectSet(here).move_objects(connection, {}, told, back)
     return healed
-
-
-def _list_paths_locked_by(connection: sa.Connection, action: ActionRow) -> dict[str, None]:
-    """Returns the paths that the action locked exclusively: it changed nothing outside them."""
-    owner = registry.workflow_id_of(action.path, action.action)
-    return dict.fromkeys((action.path, *list_locked_paths(connection, owner, action.run)))
-
-
-def _has_objects_under_way(connection: sa.Connection, path: str, epoch: int) -> bool:
-    """Tells whether the action left objects under way here: a cheap check before objects are read."""
-    which = {"at_path": path, "first": f"{path}:", "last": f"{path};", "mine": epoch}
-    return connection.execute(_SELECT_UNDER_WAY, which).first() is not None

@@ -92,10 +92,12 @@ class EdgeActivities:
         async with self._right_to_send(asked) as prove:
             items, at = await self._read_all_data(asked.to.cloudlet)
             pages = messages.split_into_pages(items)
-            sending = uuid.uuid4().hex
+            to, sending = asked.to, uuid.uuid4().hex
             for number, page in enumerate(pages, start=1):
                 spec = {"sending": sending, "at": at, "page": number, "of": len(pages), "instances": page}
-                await self._send_requests(asked.to, [_make_all_data_request(asked.to, spec)], prove)
+                fields = to.connection_fields()
+                request = CrmRequest(path=to.cloudlet, verb=CrmVerb.ALL_DATA, attempt=number, spec=spec, **fields)
+                await self._send_requests(to, [request], prove)
             return len(items)
 
     async def _read_all_data(self, cloudlet: str) -> tuple[dict[str, dict[str, Any]], int]:
@@ -119,9 +121,8 @@ class EdgeActivities:
 
     @activity.defn(name="crm_lost")
     async def record_crm_disconnect(self, fact: DisconnectReport) -> AnswerResult:
-        return await self._inventory.record_disconnect(
-            fact, _accept_own_notice if fact.noticed else _make_proof_check(fact)
-        )
+        check = (lambda _key: "") if fact.noticed else _make_proof_check(fact)  # what the link noticed is its own word
+        return await self._inventory.record_disconnect(fact, check)
 
     @activity.defn(name="crm_rejoined")
     async def find_crm_connection(self, asked: ReconnectionQuery) -> StoredReconnection:
@@ -193,13 +194,3 @@ def _make_proof_check(fact: LinkReport) -> CheckProof:
 
 async def _prove_nothing() -> None:
     """Proves nothing: for messages of the link, which need no right to order."""
-
-
-def _accept_own_notice(_key: str) -> str:
-    return ""
-
-
-def _make_all_data_request(to: CrmAddress, spec: dict[str, Any]) -> CrmRequest:
-    return CrmRequest(
-        path=to.cloudlet, verb=CrmVerb.ALL_DATA, attempt=spec["page"], spec=spec, **to.connection_fields()
-    )

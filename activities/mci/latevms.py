@@ -44,9 +44,13 @@ class LateVmSearch:
                 answers = await self._describe_vms(place, page)
             except (ProviderError, Superseded, TimeoutError):
                 return living
-            seen = list(zip(page, answers, strict=True))
-            living += [_make_leftover(order, facts) for order, facts in seen if _is_living(facts)]
-            over = [order for order, facts in seen if not _is_living(facts) and order.since + self._life < at]
+            over: list[UnansweredOrder] = []
+            for order, facts in zip(page, answers, strict=True):
+                if facts is not None and facts.state is not VmState.TERMINATED:
+                    path = f"{order.path}:orphan:{facts.cloud_id}"
+                    living.append(Leftover(path=path, action="create", since=order.since, spec={"place": order.place}))
+                elif order.since + self._life < at:
+                    over.append(order)
             if not dry_run:
                 await self._store.forget_unanswered_orders(over)
         return living
@@ -66,13 +70,3 @@ class LateVmSearch:
             self._permits.take_vm_slots(csp, region),
         ):
             return await self._clouds[csp].describe_vms(region, orders)
-
-
-def _is_living(facts: VmFacts | None) -> bool:
-    return facts is not None and facts.state is not VmState.TERMINATED
-
-
-def _make_leftover(order: UnansweredOrder, facts: VmFacts | None) -> Leftover:
-    assert facts
-    path = f"{order.path}:orphan:{facts.cloud_id}"
-    return Leftover(path=path, action="create", since=order.since, spec={"place": order.place})

@@ -69,7 +69,8 @@ class SurveyActivities:
             answers: DescribedVms = await self._describe_vms(look.place, known)
         except (ProviderError, TimeoutError) as error:
             why = failure_text(error)
-            stale = [VmCorrection(one, one.status, _stale_info(one, why)) for one in known if one.target_action == NONE]
+            mark = {"stale": {"since": datetime.now(UTC).isoformat(), "error": why}}
+            stale = [VmCorrection(one, one.status, one.info | mark) for one in known if one.target_action == NONE]
             if not look.survey.dry_run:
                 await self.store.apply_corrections(stale, AT_WRITE_TIME)
             errors = [f"{look.place}: {why}"]
@@ -130,10 +131,6 @@ def _correction_for_missing(known: SurveyedVm) -> VmCorrection | None:
         return None
     info = {key: value for key, value in known.info.items() if key != "stale"}
     return VmCorrection(known, VmStatus.UNDEFINED, info, "the cloud knows no such VM")
-
-
-def _stale_info(known: SurveyedVm, why: str) -> dict[str, object]:
-    return {**known.info, "stale": {"since": datetime.now(UTC).isoformat(), "error": why}}
 
 
 def _make_describe_order(known: SurveyedVm) -> VmOrder:

@@ -168,10 +168,6 @@ class SendAllData(ActionReference):
     to: CrmAddress
 
 
-def _truncate_text(value: Any) -> Any:
-    return format_one_line(value, 500) if isinstance(value, str) else value
-
-
 def _truncate_list(value: Any) -> Any:
     if isinstance(value, str):
         value = [value]
@@ -180,7 +176,9 @@ def _truncate_list(value: Any) -> Any:
     return [format_one_line(text, MAX_ERROR_LENGTH) if isinstance(text, str) else text for text in value[:MAX_ERRORS]]
 
 
-TruncatedText = Annotated[str, BeforeValidator(_truncate_text)]
+TruncatedText = Annotated[
+    str, BeforeValidator(lambda value: format_one_line(value, 500) if isinstance(value, str) else value)
+]
 ProofText = Annotated[str, Field(max_length=200)]
 
 

@@ -166,15 +166,9 @@ class InstanceJobs:
         if self._apps:
             runtime = await self._apps.run_app(request) if kind_of(request.path) == APP.kind else {}
         still_there = request.undo and request.verb is CrmVerb.CREATE and self.platform.has_instance(request.path)
-        if not still_there and not self._was_applied(request):
+        if not still_there and not self.platform.was_applied(request):
             self.platform.put_instance(request.path, request.spec, request.verb, request.request_key)
         return runtime
-
-    def _was_applied(self, request: CrmRequest) -> bool:
-        """Tells whether this is a repeated request, as from a controller that died after sending."""
-        same = self.platform.spec_digest_of_instance(request.path) == instance_spec_digest(request.spec)
-        last = self.platform.last_request_key(request.path)  # of any attempt
-        return same and last.rpartition("/")[0] == request.request_key.rpartition("/")[0]
 
     async def _send_report(self, request: CrmRequest, message: dict[str, Any], times: int) -> None:
         job = self._jobs.get(request.path)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from domain.edge.faults import CrmFault, CrmFaultKind
-from domain.edge.messages import instance_spec_digest
+from domain.edge.messages import CrmRequest, instance_spec_digest
 
 BACKEND_VALUE = "backend"  # the CRM's value that says what its apps run on
 _SCHEMA = """
@@ -57,10 +57,6 @@ class CloudletPlatform:
     def has_instance(self, path: str) -> bool:
         return self._db.execute("SELECT 1 FROM things WHERE path = ?", (path,)).fetchone() is not None
 
-    def spec_digest_of_instance(self, path: str) -> str:
-        row = self._db.execute("SELECT spec FROM things WHERE path = ?", (path,)).fetchone()
-        return instance_spec_digest(json.loads(row[0])) if row and row[0] else ""
-
     def put_instance(self, path: str, spec: dict[str, Any], verb: str, key: str) -> None:
         """Creates or changes an instance in one transaction."""
         with self._transaction():
@@ -82,11 +78,14 @@ class CloudletPlatform:
         rows = self._db.execute("SELECT verb FROM ledger WHERE path = ? ORDER BY number", (path,)).fetchall()
         return [verb for (verb,) in rows]
 
-    def last_request_key(self, path: str) -> str:
-        """Returns the key of the request that last changed an instance."""
-        last = "SELECT key FROM ledger WHERE path = ? ORDER BY number DESC LIMIT 1"
-        row = self._db.execute(last, (path,)).fetchone()
-        return str(row[0] or "") if row else ""
+    def was_applied(self, request: CrmRequest) -> bool:
+        """Tells whether this is a repeated request, of any attempt, as from a controller that died after sending."""
+        query = (
+            "SELECT spec, key FROM things JOIN ledger USING (path) WHERE path = ? ORDER BY ledger.number DESC LIMIT 1"
+        )
+        spec, last = self._db.execute(query, (request.path,)).fetchone() or ("", "")
+        same = spec and instance_spec_digest(json.loads(spec)) == instance_spec_digest(request.spec)
+        return bool(same) and (last or "").rpartition("/")[0] == request.request_key.rpartition("/")[0]
 
     # The CRM's memory.
 

@@ -94,7 +94,8 @@ def object_after_order(
     """Returns the object as it is after the order. Raises Rejected if the order does not fit its state."""
     after = STATE_AFTER_VERB.get(order.kind, {}).get(verb, {}).get(old.state)
     if after is None:
-        raise Rejected(f"cannot {verb} {order.path}: it is {_describe_object_state(old)}")
+        state = f"attached to {old.machine}" if old.state == "attached" else old.state
+        raise Rejected(f"cannot {verb} {order.path}: it is {state}")
     special = _SPECIAL_CHANGES.get((order.kind, verb))
     address = old.address if old.state != ABSENT else _new_address(connection, order)
     new = replace(old, state=after, address=address)
@@ -122,10 +123,6 @@ def read_machines_on(connection: sa.Connection, node: str) -> list[HypervisorObj
 def read_attached_disks(connection: sa.Connection, machine: str) -> list[str]:
     """Returns the paths of the disks that are attached to a machine."""
     return list(connection.execute(_SELECT_ATTACHED, {"machine": machine, "states": list(ATTACHED_STATES)}).scalars())
-
-
-def _describe_object_state(thing: HypervisorObject) -> str:
-    return f"attached to {thing.machine}" if thing.state == "attached" else thing.state
 
 
 def _create_machine(change: _Change) -> HypervisorObject:
@@ -172,10 +169,6 @@ def _delete_snapshot(change: _Change) -> HypervisorObject:
     return replace(change.new, snapshots=remove_snapshot(change.old.snapshots, name))
 
 
-def _destroy_machine(change: _Change) -> HypervisorObject:
-    return replace(change.new, node="", snapshots=NO_SNAPSHOTS)
-
-
 def _attach_disk(change: _Change) -> HypervisorObject:
     machine = str(change.order.spec.get("machine", ""))
     if HYPERVISOR_LEDGER.find_object(change.connection, machine).state in (ABSENT, "binned"):
@@ -213,7 +206,8 @@ def _decommission_node(change: _Change) -> HypervisorObject:
 
 def _choose_node(connection: sa.Connection, memory: int, wish: str, besides: str = "") -> str:
     """Returns the wanted node, or the enabled one with most free memory. Raises Rejected if there is too little."""
-    nodes = {thing.path.partition(":")[2]: thing for thing in _read_nodes(connection)}
+    there = HYPERVISOR_LEDGER.build_rows_query().where(things.c.kind == "node", things.c.state != ABSENT)
+    nodes = {thing.path.partition(":")[2]: thing for thing in HYPERVISOR_LEDGER.read_rows(connection, there)}
     if wish and wish not in nodes:
         raise Rejected(f"there is no node {wish}")
     if wish and nodes[wish].state != "enabled":
@@ -230,12 +224,6 @@ def _choose_node(connection: sa.Connection, memory: int, wish: str, besides: str
     return best
 
 
-def _read_nodes(connection: sa.Connection) -> list[HypervisorObject]:
-    return HYPERVISOR_LEDGER.read_rows(
-        connection, HYPERVISOR_LEDGER.build_rows_query().where(things.c.kind == "node", things.c.state != ABSENT)
-    )
-
-
 def _used_memory(connection: sa.Connection, node: str) -> int:
     return int(connection.execute(_SUM_USED_MEMORY, {"node": node, "states": MEMORY_STATES}).scalar_one())
 
@@ -246,7 +234,7 @@ _SPECIAL_CHANGES: dict[tuple[str, str], Callable[[_Change], HypervisorObject]] =
     ("machine", "migrate"): _migrate_machine,
     ("machine", "delete"): _detach_disk,
     ("machine", "restore"): _power_off_machine,
-    ("machine", "destroy"): _destroy_machine,
+    ("machine", "destroy"): lambda change: replace(change.new, node="", snapshots=NO_SNAPSHOTS),
     ("machine", "snapshot"): _take_snapshot,
     ("machine", "rollback"): _roll_back,
     ("machine", "delete-snapshot"): _delete_snapshot,

@@ -80,7 +80,9 @@ class FaultScriptStore:
 
     async def _write_rules(self, rules: Sequence[Fault], replace: bool) -> None:
         def work(connection: sa.Connection) -> None:
-            _raise_script_versions(connection)
+            # Clouds are locked by name before any rule, to avoid deadlocks.
+            connection.execute(sa.select(clouds.c.csp).order_by(clouds.c.csp).with_for_update()).all()
+            connection.execute(sa.update(clouds).values(version=clouds.c.version + 1))
             if replace:
                 connection.execute(sa.delete(faults))
             for rule in rules:  # one by one, so that the ids rise in this order
@@ -97,9 +99,3 @@ class FaultScriptStore:
             return [Fault.model_validate_json(rule).model_copy(update={"times": left}) for rule, left in rows]
 
         return await self._database.run_transaction(work)
-
-
-def _raise_script_versions(connection: sa.Connection) -> None:
-    """Raises the script's version for every cloud. Locks clouds by name before any rule, to avoid deadlocks."""
-    connection.execute(sa.select(clouds.c.csp).order_by(clouds.c.csp).with_for_update()).all()
-    connection.execute(sa.update(clouds).values(version=clouds.c.version + 1))

@@ -49,10 +49,10 @@ def plan_failover(connection: sa.Connection, cloudlet: str) -> FailoverPlan:
         .where(below_condition(objects.c.path, cloudlet), objects.c.kind == "app", objects.c.status == S.READY.value)
         .order_by(objects.c.path)
     ).all()
-    others = [
-        row.path for row in _list_cloudlets_of_org(connection, str(parent_of(cloudlet))) if _is_usable_cloudlet(row)
-    ]
-    taken = {(cloudlet_of(path), name_of(path)) for path in _list_apps_of_org(connection, str(parent_of(cloudlet)))}
+    org = str(parent_of(cloudlet))
+    others = [row.path for row in _list_cloudlets_of_org(connection, org) if _is_usable_cloudlet(row)]
+    of_org = sa.select(objects.c.path).where(below_condition(objects.c.path, org), objects.c.kind == "app")
+    taken = {(cloudlet_of(path), name_of(path)) for path in connection.execute(of_org).scalars()}
     found = []
     for app in apps:
         free = [other for other in others if other != cloudlet and (other, name_of(app.path)) not in taken]
@@ -70,11 +70,6 @@ def _find_failover(connection: sa.Connection, app: str, spec: dict[str, Any], ot
         if row and row.status == S.READY:
             return PlannedFailover(path=app, to=f"{target}:app:{name}", spec=spec)
     return PlannedFailover(path=app)
-
-
-def _list_apps_of_org(connection: sa.Connection, org: str) -> list[str]:
-    query = sa.select(objects.c.path).where(below_condition(objects.c.path, org), objects.c.kind == "app")
-    return list(connection.execute(query).scalars())
 
 
 def _list_cloudlets_of_org(connection: sa.Connection, org: str) -> list[ObjectRow]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import sqlalchemy as sa
 
@@ -212,15 +212,14 @@ def _wake_details(before: datetime | None, earliest: datetime, at: datetime) -> 
 
 def _work_details(now: LeaseParts) -> LeaseGrantDetails:
     """Returns reservations and events with their statuses, for the workflow to start, end or free."""
+    names = ("resource_type", "mci", "spec", "on_end")
     work = [
-        ReservationWork(path=row.path, status=row.status, **_resource_details(row.spec)) for row in now.reservations
+        ReservationWork(
+            path=row.path, status=row.status, **{name: row.spec[name] for name in names if name in row.spec}
+        )
+        for row in now.reservations
     ]
     return LeaseGrantDetails(reservations=work, events={name: row.status for name, row in now.events.items()})
-
-
-def _resource_details(spec: dict[str, Any]) -> dict[str, Any]:
-    names = ("resource_type", "mci", "spec", "on_end")
-    return {name: spec[name] for name in names if name in spec}
 
 
 def _check_due_date(facts: AdmissionFacts, event: ObjectRow) -> None:

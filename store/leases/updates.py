@@ -53,8 +53,11 @@ def allocate_lease_update(
         after = _booked_units(row.with_term(dates)._replace(units=units))
         plans[row.reservation] = BookingChange(before=before, after=after)
         _book_old_and_new_term(connection, row, dates, units)
-    told = [row for row in now.reservations if name_of(row.path) in sizes]
-    moves = [_size_move(row, sizes[name_of(row.path)]) for row in told]
+    moves = [
+        Move(path=row.path, to=row.status, spec={**row.spec, "min": size.min, "max": size.max})
+        for row in now.reservations
+        if (size := sizes.get(name_of(row.path)))
+    ]
     texts = [_describe_resize(connection, reservation, plan) for reservation, plan in plans.items()]
     return LeaseGrantDetails(
         plans=plans, hand_over=sorted(set(hand_over)), moves=moves, changes=[text for text in texts if text]
@@ -231,10 +234,6 @@ def _end_booking_change(connection: sa.Connection, row: BookingRow, terms: Booke
 
 def _booked_units(row: BookingRow) -> BookedUnits:
     return BookedUnits(starts=row.starts, ends=row.ends, units=row.units)
-
-
-def _size_move(row: ObjectRow, size: Resize) -> Move:
-    return Move(path=row.path, to=row.status, spec={**row.spec, "min": size.min, "max": size.max})
 
 
 def _ambiguous_reservation_refusal(specs: Mapping[str, Any]) -> Refused:

@@ -35,11 +35,6 @@ _SUM_USED_MEMORY = sa.select(
 _SELECT_RUNNING_MACHINES = sa.select(objects.c.path, objects.c.spec).where(*IS_MACHINE_ON_NODE)
 
 
-def _read_statuses(connection: sa.Connection, paths: Sequence[str]) -> dict[str, str]:
-    query = sa.select(objects.c.path, objects.c.status).where(objects.c.path.in_(paths))
-    return {path: status for path, status in connection.execute(query) if status not in GONE_STATUSES}
-
-
 def _lock_object(connection: sa.Connection, path: str, shared: bool = False) -> MaybeObjectRow:
     """Returns an object's row, locked until the transaction ends, because a decision depends on it; None if it is gone.
     With `shared`, others may lock it in the same way."""
@@ -190,7 +185,9 @@ def _admit_node(connection: sa.Connection, facts: AdmissionFacts) -> GrantExtras
 
 
 def _check_ancestors(connection: sa.Connection, request: Request) -> None:
-    rules.check_ancestors_in_use(request.path, request.action, _read_statuses(connection, ancestor_paths(request.path)))
+    query = sa.select(objects.c.path, objects.c.status).where(objects.c.path.in_(ancestor_paths(request.path)))
+    there = {path: status for path, status in connection.execute(query) if status not in GONE_STATUSES}
+    rules.check_ancestors_in_use(request.path, request.action, there)
 
 
 def _check_empty(connection: sa.Connection, facts: AdmissionFacts, kinds: Sequence[str]) -> None:

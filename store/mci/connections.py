@@ -93,7 +93,7 @@ def record_place_uses(connection: sa.Connection, path: str, places: Sequence[str
     tenant = tenant_of(path)
     rows = [_lock_connection(connection, tenant, place) for place in sorted(places)]
     connection.execute(_INSERT_USE, [{"tenant": tenant, "place": place, "path": path} for place in places])
-    ready = {row.place for row in rows if not row.holder and _has_all_resources(row.resources)}
+    ready = {row.place for row in rows if not row.holder and all(map(row.resources.get, SHARED_RESOURCE_TYPES))}
     return [place for place in places if place not in ready]
 
 
@@ -225,10 +225,6 @@ def _lock_connection(connection: sa.Connection, tenant: str, place: str) -> Conn
 
 def _connection_condition(tenant: str, place: str) -> dict[str, Any]:
     return {"of_tenant": tenant, "at_place": place}
-
-
-def _has_all_resources(resources: Mapping[str, str]) -> bool:
-    return all(resources.get(what) for what in SHARED_RESOURCE_TYPES)
 
 
 def _names_of_requirements(wanted: PlaceRequirements) -> list[str]:

@@ -71,7 +71,9 @@ class CloudletLink(FloodLimitedWorkflow):
         self._unread: deque[ReceivedSignal] = deque(state.mail)
         self._waiting = {_text_of_signal(letter) for letter in state.mail}
         self._pages: dict[int, CrmConnect] = {}  # of a connection that is not complete yet
-        self._sessions = CrmSessions(state.cloudlet, self._notice_lost_connection)
+        self._sessions = CrmSessions(
+            state.cloudlet, lambda gone: self._unread.append(ReceivedSignal(message=gone.model_dump()))
+        )
 
     @workflow.run
     async def run(self, state: LinkState) -> None:
@@ -154,9 +156,6 @@ class CloudletLink(FloodLimitedWorkflow):
         self._waiting.add(text)
         self._unread.append(letter)
 
-    def _notice_lost_connection(self, gone: CrmDisconnect) -> None:
-        self._unread.append(ReceivedSignal(message=gone.model_dump()))
-
     async def _handle_message(self, message: CrmSignal) -> None:
         if isinstance(message, CrmConnect):
             await self._handle_connect(message)
@@ -168,7 +167,7 @@ class CloudletLink(FloodLimitedWorkflow):
             await self._forward_answer(message)
 
     async def _handle_connect(self, message: CrmConnect) -> None:
-        if self._sessions.has_session(message.notify_id):
+        if self._sessions.address_of(message.notify_id):
             why = f"notify-id {message.notify_id} is not newer than {self._notify_id}"
             self._queue_ignored_message(messages.CRM_CONNECT, why)
             return

@@ -122,7 +122,9 @@ class FollowDemand(FloodLimitedWorkflow):
             if self._until is None:
                 self._changed = False
                 await self._apply_rule_while_watching(spec)
-                self._until = workflow.now() + timedelta(seconds=_rule_of_policy(spec).interval)
+                rule = spec.auto_provision or spec.auto_scale
+                assert rule
+                self._until = workflow.now() + timedelta(seconds=rule.interval)
             if await self._wait_for_interval() and self._spec and self._spec.auto_provision:
                 self._memory = update_streaks(self._spec.auto_provision, self._memory)
             self._until, self._may_have_changed = None, True
@@ -228,7 +230,9 @@ class FollowDemand(FloodLimitedWorkflow):
         self._judging = False
 
     def _count_demand(self, message: DemandSignal) -> None:
-        self._memory, why = apply_demand_signal(self._memory, message, self._cloudlet_names())
+        rule = self._spec.auto_provision if self._spec else None
+        sites = [site.cloudlet for site in rule.cloudlets] if rule else []
+        self._memory, why = apply_demand_signal(self._memory, message, sites)
         if why:
             self._queue_ignored_message(messages.DEMAND_SIGNAL, why)
 
@@ -241,10 +245,6 @@ class FollowDemand(FloodLimitedWorkflow):
     def memory(self) -> PolicyState:
         """Query: returns what the policy remembers so far."""
         return self._memory
-
-    def _cloudlet_names(self) -> list[str]:
-        rule = _rule_of_policy(self._spec) if self._spec else None
-        return [site.cloudlet for site in rule.cloudlets] if isinstance(rule, AutoProvision) else []
 
     async def _apply_policy_rule(self, spec: PolicySpec) -> None:
         if spec.auto_provision:
@@ -300,9 +300,3 @@ class FollowDemand(FloodLimitedWorkflow):
     ) -> PolicyFacts:
         asked = PolicyFactsQuery(policy=self._path, auto_provision=auto_provision, auto_scale=auto_scale)
         return await run_local_activity(EdgeActivities.read_policy_facts, asked)
-
-
-def _rule_of_policy(spec: PolicySpec) -> AutoProvision | AutoScale:
-    rule = spec.auto_provision or spec.auto_scale
-    assert rule
-    return rule

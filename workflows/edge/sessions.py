@@ -38,9 +38,6 @@ class CrmSessions:
     def addresses(self) -> list[CrmAddress]:
         return list(self._open.values())
 
-    def has_session(self, notify_id: int) -> bool:
-        return notify_id in self._open
-
     def address_of(self, notify_id: int) -> CrmAddress | None:
         return self._open.get(notify_id)
 
