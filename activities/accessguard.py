@@ -93,10 +93,6 @@ class AccessGuard(Interceptor):
             if asked.verb_to_authorize(exposed) not in READING_VERBS:
                 await self.proofs.use_proof(subject.proof, call)
 
-    async def was_admitted(self, asked: object) -> bool:
-        """Tells whether a run asks about its own request, which begin has admitted: a reset makes it ask again."""
-        return isinstance(asked, BeginRequest) and await self.proofs.find_answer_of_run(asked.run) is not None
-
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         return _GuardedActivity(next, self)
 
@@ -129,7 +125,8 @@ class _GuardedActivity(ActivityInboundInterceptor):
             subject = authorize(name, asked, info.scheduled_time, call=call, by_own_workflow=by_own_workflow)
             await self._guard.use_proof(name, subject, asked, call)
         except Refused:
-            if not await self._guard.was_admitted(asked):
+            # A reset makes a run ask again about its own request, which begin has admitted.
+            if not isinstance(asked, BeginRequest) or not await self._guard.proofs.find_answer_of_run(asked.run):
                 raise
             return None
         return subject

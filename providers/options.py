@@ -15,11 +15,8 @@ DEFAULT_OWNER = "ratchet"
 MAX_LABEL = 255  # what every cloud takes for a name, and for the value of a tag
 
 
-def _check_cidr(text: str) -> str:
-    return str(ip_network(text))  # raises a ValueError with the reason
-
-
-Cidr = Annotated[str, AfterValidator(_check_cidr)]
+# `ip_network` raises a ValueError with the reason.
+Cidr = Annotated[str, AfterValidator(lambda text: str(ip_network(text)))]
 ConnectionText = Annotated[str, Field(min_length=1, max_length=MAX_LABEL)]
 
 

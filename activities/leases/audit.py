@@ -33,7 +33,11 @@ class LeaseAudit:
         """Returns violations at or below a path, and the number of hosts held there."""
         findings, size, page = list[InvariantViolation](), 0, list[LeaseView]()
         while page := await self._leases.read_leases(prefix, page[-1].path if page else "", PAGE_SIZE):
-            findings += [finding for lease in page for finding in _find_contradictions(lease)]
+            for lease in page:
+                events = {event.name: event.status for event in lease.events}
+                statuses = [reservation.status for reservation in lease.reservations]
+                if wrong := describe_contradiction(lease.status, statuses, events):
+                    findings.append(InvariantViolation("I4", lease.path, wrong))
             paths = [
                 f"{lease.path}:reservation:{reservation.id}" for lease in page for reservation in lease.reservations
             ]
@@ -53,12 +57,6 @@ def _find_tenancy_differences(wanted: set[tuple[str, str]], held: set[tuple[str,
         yield InvariantViolation("I3", path, f"should hold {host}, and does not")
     for host, path in sorted(held - wanted):
         yield InvariantViolation("I3", path, f"holds {host}, and should not")
-
-
-def _find_contradictions(lease: LeaseView) -> Iterable[InvariantViolation]:
-    events = {event.name: event.status for event in lease.events}
-    wrong = describe_contradiction(lease.status, [reservation.status for reservation in lease.reservations], events)
-    return [InvariantViolation("I4", lease.path, wrong)] if wrong else []
 
 
 def _expected_tenancies(lease: LeaseView) -> set[tuple[str, str]]:

@@ -42,6 +42,7 @@ def book_reservation(
     connection: sa.Connection, reservation: str, run: str, pool: str, wanted: AnyReservationSpec, dates: LeaseTerm
 ) -> None:
     """Books one reservation of a new lease, with its allocations."""
+    size = ResourceSize(wanted.vcpus, wanted.memory_mb, wanted.disk_gb) if isinstance(wanted, Instances) else NO_SIZE
     booking = BookingRow(
         reservation=reservation,
         lease=parent_of(reservation) or "",
@@ -53,7 +54,7 @@ def book_reservation(
         ends=dates.end,
         units=0,
         whole=isinstance(wanted, HostReservation),
-        **capacity.size_columns(_size_of_unit(wanted)),
+        **capacity.size_columns(size),
         wants=[]
         if isinstance(wanted, MciReservation)
         else condition_as_list(parse_condition(wanted.resource_properties)),
@@ -123,10 +124,6 @@ def release_bookings(connection: sa.Connection, lease: str, reservations: Sequen
     if gone := [each for each in over if reservations is None or each in reservations]:
         connection.execute(_DELETE_ALLOCATIONS, {"these": gone})
         connection.execute(_DELETE_BOOKINGS, {"these": gone})
-
-
-def _size_of_unit(wanted: AnyReservationSpec) -> ResourceSize:
-    return ResourceSize(wanted.vcpus, wanted.memory_mb, wanted.disk_gb) if isinstance(wanted, Instances) else NO_SIZE
 
 
 def _no_room_refusal(connection: sa.Connection, wish: HostSearch, least: int, found: int) -> Refused:

@@ -112,9 +112,8 @@ class IronicHosts:
             case NodeStep.TAKEN:
                 raise Rejected(f"host {node.name} is still held by {node.lessee or node.instance}")
             case NodeStep.BROKEN:
-                raise HostFailed(
-                    host, f"node {node.name} is {_describe_node_state(node)}{node.error and f': {node.error}'}"
-                )
+                state = "in maintenance" if node.maintenance else node.state
+                raise HostFailed(host, f"node {node.name} is {state}{node.error and f': {node.error}'}")
             case NodeStep.NOTHING:
                 if host:
                     await self._write_order_version(ironic, node, holding)
@@ -278,7 +277,3 @@ async def _run_for_all(items: Iterable[Item], call: Callable[[Item], Awaitable[T
 
 def _generation_of_node(node: IronicNode) -> int:
     return int(node.mark.get("generation", 0))
-
-
-def _describe_node_state(node: IronicNode) -> str:
-    return "in maintenance" if node.maintenance else node.state
