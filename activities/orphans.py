@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import asdict
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -284,18 +285,8 @@ def failure_text(error: Exception) -> str:
 
 
 def _make_orphan(listing: ProviderListing, thing: ProviderObject, word: str) -> Orphan:
-    return Orphan(
-        family=listing.family,
-        path=thing.path,
-        provider=thing.provider,
-        id=thing.id,
-        state=thing.state,
-        token=thing.token,
-        since=thing.since,
-        record=word,
-        target=listing.removal_target(thing),
-        instead=listing.instead,
-    )
+    about = {"record": word, "target": listing.removal_target(thing), "instead": listing.instead}
+    return Orphan(family=listing.family, **asdict(thing), **about)
 
 
 def _describe_orphan(thing: ProviderObject, word: str) -> str:
