@@ -99,9 +99,7 @@ def _action_operation(
     operation["parameters"] = [each for each in operation["parameters"] if each["name"] != "action"]
     for parameter in operation["parameters"]:
         if parameter["name"] == "path":
-            parameter["schema"]["examples"] = [
-                build_path(kind.scope, [f"my-{word}" for word in kind.scope]) for kind, _ in offers
-            ]
+            parameter["schema"]["examples"] = [_example_path(kind) for kind, _ in offers]
     taken = sorted({references[verb.spec] for _, verb in offers if verb.spec})
     spec: dict[str, Any] = {"anyOf": [*({"$ref": each} for each in taken), {"type": "null"}]}
     body = {
@@ -122,3 +120,7 @@ def example_body(kind: Kind, verb: Verb) -> dict[str, Any]:
     """An example body for an action of a kind, from the example of its spec; a test checks each against its model."""
     spec = verb.spec.example if verb.spec else {}
     return {**({"spec": spec} if spec else {}), "reason": f"{verb.action} of the {kind.name} as planned"}
+
+
+def _example_path(kind: Kind) -> str:
+    return build_path(kind.scope, [f"my-{word}" for word in kind.scope])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.converter import decode_typed_search_attributes
 from temporalio.exceptions import ApplicationError
 
 from domain import wire
@@ -257,7 +258,7 @@ async def test_progress_and_lists_show_what_the_action_is_about(user: User, pati
     await user.asking.wait_for_outcome(ticket.path, ticket.run)
     described = await user.asking.newest_run(user.mci())
     assert described
-    listed = {pair.key.name: pair.value for pair in described.typed_search_attributes}
+    listed = {pair.key.name: pair.value for pair in decode_typed_search_attributes(described.info.search_attributes)}
     assert (listed["ObjectPath"], listed["ObjectKind"], listed["Action"]) == (user.mci(), "mci", "suspend")
     assert listed["Phase"] == "Suspended:2 (R:0/2)"
     assert listed["Providers"] == ["aws", "gcp"]
