@@ -359,13 +359,14 @@ async def test_a_flood_before_the_first_task_of_a_workflow_that_was_started_wron
             await run.result()
 
 
-async def test_a_flood_that_an_older_build_has_read_at_once_replays(
+async def test_a_flood_that_was_not_packed_when_it_came_replays(
     edge: Edge, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It came in several tasks of which the replay makes one: Temporal's core joins those without a command."""
     path = await edge.up()
     link = client.get_workflow_handle(wire.companion_id(path, edge_wire.LINK_ROLE))
-    with monkeypatch.context() as older:
-        older.setattr(workers.floods, "SIGNALS_PER_TASK", SOME)
+    with monkeypatch.context() as unpacked:
+        unpacked.setattr(workers.floods, "SIGNALS_PER_TASK", SOME)
         async with in_one_task(client, link.id):
             junk = ((edge_wire.CRM_RESPONSE, ["junk"]) for _ in range(SIGNALS_PER_TASK + 50))
             await send_all(client, link.id, junk)

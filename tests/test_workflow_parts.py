@@ -12,24 +12,19 @@ from domain.limits import SIGNALS_PER_TASK
 from workflows import action, floods
 
 
-async def test_a_loop_rests_after_so_many_messages_of_one_task_and_begins_anew_in_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    info, rests = SimpleNamespace(length=5), list[Any]()
+async def test_a_loop_ends_its_task_after_every_so_many_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    rests = list[Any]()
 
     async def rest(*told: Any, **_: Any) -> None:
         rests.append(told)
 
-    task = SimpleNamespace(get_current_history_length=lambda: info.length)
-    fake = SimpleNamespace(info=lambda: task, patched=lambda _name: True, sleep=rest)
-    monkeypatch.setattr(floods, "workflow", fake)
+    monkeypatch.setattr(floods, "workflow", SimpleNamespace(sleep=rest))
     pace = floods.TaskPace()
-    for info.length in (5, 9):
+    for part in range(3):
         for _ in range(SIGNALS_PER_TASK):
+            assert len(rests) == part
             await pace.take_one()
-        assert rests == []
-    await pace.take_one()
-    assert len(rests) == 1
+    assert len(rests) == 3
 
 
 @pytest.mark.parametrize("is_listed", [True, False])

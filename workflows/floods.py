@@ -2,6 +2,8 @@
 
 `workers/floods.py` says why. A workflow that may end, or continue as new, waits for `workflow.all_handlers_finished`
 first: that is false while a flood is not read. `TaskPace` does the same for a loop over messages that wait already.
+
+Both count from the beginning of the run, not of the task: a replay may find in one task what came in several.
 """
 
 from __future__ import annotations
@@ -29,7 +31,6 @@ with workflow.unsafe.imports_passed_through():
 
 FLOOD_HEADER = "ratchet-flood"
 DEFINITION_ATTRIBUTE = "__temporal_workflow_definition"  # the SDK's attribute on the class
-PATCH = "floods-in-parts"  # older histories have no timers in a flood
 PAUSE = timedelta(milliseconds=1)  # a timer ends the workflow task, and the next one has a new time limit
 PAUSE_SUMMARY = "more signals came than one task reads"
 
@@ -46,6 +47,7 @@ class _FloodedWorkflow(WorkflowInboundInterceptor):
         super().__init__(next)
         self._unread: deque[SignalWorkflow | HandleSignalInput] = deque()
         self._reader: asyncio.Task[Any] | None = None
+        self._pace = TaskPace()
 
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
         try:
@@ -55,14 +57,10 @@ class _FloodedWorkflow(WorkflowInboundInterceptor):
                 self._reader.cancel()
 
     async def handle_signal(self, input: HandleSignalInput) -> None:
-        if flood := input.headers.get(FLOOD_HEADER):
-            self._unread.extend(job.signal_workflow for job in WorkflowActivation.FromString(flood.data).jobs)
-        elif self._reader:  # it came later: those before it are read first
-            self._unread.append(input)
-        else:
-            await super().handle_signal(input)
-            return
-        if not self._reader:
+        flood = input.headers.get(FLOOD_HEADER)
+        jobs = WorkflowActivation.FromString(flood.data).jobs if flood else []
+        self._unread.extend([job.signal_workflow for job in jobs] or [input])
+        if not self._reader:  # else it came later: those before it are read first
             self._reader = asyncio.current_task()
             with suppress(asyncio.CancelledError):
                 await self._handle_unread_signals()
@@ -70,17 +68,11 @@ class _FloodedWorkflow(WorkflowInboundInterceptor):
     async def _handle_unread_signals(self) -> None:
         handlers = list[asyncio.Task[None]]()
         while self._unread:
-            share = len(self._unread)
-            if share > SIGNALS_PER_TASK and workflow.patched(PATCH):
-                share = SIGNALS_PER_TASK
-            for _ in range(share):
-                signal = self._unread.popleft()
-                read = signal if isinstance(signal, HandleSignalInput) else _read_signal(signal)
-                if read:
-                    handlers.append(asyncio.create_task(super().handle_signal(read)))
-            if self._unread:
-                await workflow.sleep(PAUSE, summary=PAUSE_SUMMARY)
-            handlers = [handler for handler in handlers if not handler.done() or handler.result()]  # raises its error
+            signal = self._unread.popleft()
+            read = signal if isinstance(signal, HandleSignalInput) else _read_signal(signal)
+            if read:
+                handlers.append(asyncio.create_task(super().handle_signal(read)))
+            await self._pace.take_one()
         self._reader = None
         await asyncio.gather(*handlers)
 
@@ -114,15 +106,12 @@ def read_signal_arguments(definition: Any, signal: SignalWorkflow, converter: Pa
 
 
 class TaskPace:
-    """Lets a loop handle no more messages in one workflow task than a flood has in one."""
+    """Ends the workflow task after every so many messages of a run."""
 
     def __init__(self) -> None:
-        self._task, self._handled = 0, 0
+        self._taken = 0
 
     async def take_one(self) -> None:
-        """Counts a message; ends the workflow task if it has handled enough."""
-        task = workflow.info().get_current_history_length()
-        self._handled = self._handled + 1 if task == self._task else 1
-        self._task = task
-        if self._handled > SIGNALS_PER_TASK and workflow.patched(PATCH):
+        self._taken += 1
+        if self._taken % SIGNALS_PER_TASK == 0:
             await workflow.sleep(PAUSE, summary=PAUSE_SUMMARY)

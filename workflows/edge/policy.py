@@ -39,8 +39,6 @@ with workflow.unsafe.imports_passed_through():
     from workflows.edge import calls
     from workflows.edge.floodlimit import FloodLimitedWorkflow
 
-JUDGED_DEMAND = "judged-demand"  # older histories counted every measurement
-
 
 class PolicyLoopState(FrozenModel):
     """The input of a policy's companion; carried over when it continues as new."""
@@ -211,12 +209,10 @@ class FollowDemand(FloodLimitedWorkflow):
         message = parse_message(DemandSignal, raw)
         if isinstance(message, str):
             self._queue_ignored_message(messages.DEMAND_SIGNAL, message)
-        elif not workflow.patched(JUDGED_DEMAND):
-            self._count_demand(message)
-        else:
-            self._unjudged.append((self._heard, message))
-            if not self._judging:  # a flood is judged in bulk, by the handler of its first signal
-                await self._judge_demand()
+            return
+        self._unjudged.append((self._heard, message))
+        if not self._judging:  # a flood is judged in bulk, by the handler of its first signal
+            await self._judge_demand()
 
     async def _judge_demand(self) -> None:
         """Counts the measurements whose senders may send them; the others are lines of the history."""

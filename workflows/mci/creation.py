@@ -34,7 +34,6 @@ with workflow.unsafe.imports_passed_through():
     from workflows.mci.vms import VmsAction
 
 
-DECISION_FIRST = "decision-first"  # older histories have no timer after a decision
 UNNAMED = HoldDecision()  # of a message without data
 
 
@@ -122,10 +121,9 @@ class CreateMci(VmsAction):
         self.update_progress(phase=MciPhase.PREPARED, step=f"{HOLDING}: waits for {CONTINUE} or {WITHDRAW}")
         self._write_search_attributes(0)
         await workflow.wait_condition(lambda: bool(self._decision))
-        if workflow.patched(DECISION_FIRST):
-            # Ends the task. If a worker died in one that takes the decision and carries it out, the next one would find
-            # that the record is not Prepared any more, and refuse the decision.
-            await workflow.sleep(timedelta(milliseconds=1), summary="the decision is stored before it is carried out")
+        # Ends the task. If a worker died in one that takes the decision and carries it out, the next one would find
+        # that the record is not Prepared any more, and refuse the decision.
+        await workflow.sleep(timedelta(milliseconds=1), summary="the decision is stored before it is carried out")
         self.update_progress(step="")
         return self._decision
 
