@@ -368,8 +368,7 @@ async def test_a_flood_that_was_not_packed_when_it_came_replays(
     with monkeypatch.context() as unpacked:
         unpacked.setattr(workers.floods, "SIGNALS_PER_TASK", SOME)
         async with in_one_task(client, link.id):
-            junk = ((edge_wire.CRM_RESPONSE, ["junk"]) for _ in range(SIGNALS_PER_TASK + 50))
-            await send_all(client, link.id, junk)
+            await send_all(client, link.id, ((edge_wire.CRM_RESPONSE, ["junk"]) for _ in range(SIGNALS_PER_TASK + 50)))
         async with asyncio.timeout(PATIENCE):
             while not await edge.ignored(path):
                 await asyncio.sleep(0.05)

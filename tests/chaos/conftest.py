@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(LONG if config.getoption("--chaos") else SHORT))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def places(tmp_path_factory: pytest.TempPathFactory, chaos: bool) -> AsyncIterator[list[World]]:
     """The worlds in which stories run: more of them in the long run."""
     async with worlds(tmp_path_factory.mktemp("worlds"), WORLDS if chaos else 2) as made:

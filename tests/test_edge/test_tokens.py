@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 
 from activities.signatures import NO_PROOF_MESSAGE, WRONG_PROOF_MESSAGE, why_unproven
 from domain.edge import messages
@@ -25,6 +26,7 @@ from starter.command import run_command
 from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge, fault
 from tests.test_edge.test_by_hand import _commands_find_the_server, by_curl, by_temporal  # noqa: F401  a fixture
+from tests.test_floods import count_events, in_one_task
 from workers import embedded
 
 Message = dict[str, Any]
@@ -35,7 +37,8 @@ async def guarded(edge: Edge, name: str = "berlin") -> str:
     key = edge.token(name).create_token()
     ticket = await edge.begun(edge.at(name), "create", spec={"key": key, "patience": QUICK})
     await edge.start_crm(name)
-    assert (await edge.end(ticket)).status == "Ready"
+    done = await edge.end(ticket)
+    assert done.status == "Ready", done
     return edge.at(name)
 
 
@@ -131,6 +134,18 @@ async def test_an_answer_of_one_action_does_not_end_the_next_one(edge: Edge) -> 
     edge.set_faults()
     await edge.client.get_workflow_handle(path).cancel()
     assert (await edge.end(ticket)).result == "cancelled"
+
+
+async def test_an_answer_is_read_after_the_connection_on_which_it_came(edge: Edge) -> None:
+    """On a busy machine both come in one task, and to confirm a connection takes a moment."""
+    path, signaled = edge.at("berlin"), EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+    ticket = await edge.begun(path, "create", spec={"key": edge.token().create_token(), "patience": QUICK})
+    async with in_one_task(edge.client, path), asyncio.timeout(PATIENCE):
+        await edge.start_crm()
+        while (await count_events(edge.client, path))[signaled] < 2:  # connected and Ready
+            await asyncio.sleep(0.05)
+    done = await edge.end(ticket)
+    assert done.status == "Ready", done
 
 
 async def test_nobody_can_pretend_that_the_crm_is_back(edge: Edge) -> None:

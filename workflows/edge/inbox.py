@@ -90,6 +90,7 @@ class CrmInboxAction(ActionWorkflow):
 
     @workflow.signal(name=messages.CRM_RESPONSE, description="A CRM's answer: state, errors, notify_id, progress.")
     async def crm_response(self, raw: Any = None) -> None:
+        await self._wait_for_confirmation()
         message = parse_message(CrmResponse, raw)
         own = workflow.info().workflow_id
         if isinstance(message, str):
@@ -116,6 +117,11 @@ class CrmInboxAction(ActionWorkflow):
                 self._deliver_reconnection(news)
             del self._claims[: len(claims)]
 
+    async def _wait_for_confirmation(self) -> None:
+        """Waits while reconnections are confirmed: what a CRM says on a connection is read after its beginning."""
+        if self._claims:
+            await workflow.wait_condition(lambda: not self._claims)
+
     def _deliver_reconnection(self, news: Reconnected, first: bool = False) -> None:
         self._latest = news.address
         for path in {workflow.info().workflow_id: None, **self._unread}:
@@ -123,7 +129,8 @@ class CrmInboxAction(ActionWorkflow):
             (box.appendleft if first else box.append)(news)
 
     @workflow.signal(name=messages.CONNECTION_LOST, description="A CRM's connection is gone.")
-    def connection_lost(self, news: ConnectionLost) -> None:
+    async def connection_lost(self, news: ConnectionLost) -> None:
+        await self._wait_for_confirmation()
         self.unread_messages(workflow.info().workflow_id).append(news)
 
     @workflow.update(
@@ -136,7 +143,7 @@ class CrmInboxAction(ActionWorkflow):
         elif letter.signal == messages.RECONNECTED:
             await self.reconnected(Reconnected.model_validate(letter.message))
         else:
-            self.connection_lost(ConnectionLost.model_validate(letter.message))
+            await self.connection_lost(ConnectionLost.model_validate(letter.message))
 
     @hear.validator
     def _validate_hear(self, letter: ReceivedSignal) -> None:
