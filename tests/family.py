@@ -1,6 +1,6 @@
 """All that a new family is checked by, in this order: python -m tests.family gadgets
 
-Sorts and formats, records its histories and generates the docs first. What fails says what is missing, and where.
+Formats and sorts, records its histories and generates the docs first. What fails says what is missing, and where.
 Takes about two minutes. `python3 run.py check` fetches the tools.
 """
 
@@ -21,8 +21,8 @@ PYTEST = ("pytest", "-n", "0", "-q", "--no-header")
 def steps(family: str) -> tuple[tuple[str, ...], ...]:
     """The commands of `python -m` for a family."""
     return (
-        ("ruff", "check", "--fix", "."),  # the copied names are in another order
         ("ruff", "format", "."),
+        ("ruff", "check", "--fix", "."),  # the copied names are in another order
         ("tests.record", family),
         ("docs.generate",),
         (*PYTEST, f"tests/test_{family}.py", *(f"tests/test_{name}.py" for name in CHECKS)),
