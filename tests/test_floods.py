@@ -362,7 +362,7 @@ async def test_a_flood_before_the_first_task_of_a_workflow_that_was_started_wron
 async def test_a_flood_that_was_not_packed_when_it_came_replays(
     edge: Edge, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It came in several tasks of which the replay makes one: Temporal's core joins those without a command."""
+    """A replay may find in one task, and so pack, what came in several: it pauses after the same signal."""
     path = await edge.up()
     link = client.get_workflow_handle(wire.companion_id(path, edge_wire.LINK_ROLE))
     with monkeypatch.context() as unpacked:
