@@ -52,10 +52,14 @@ class OutcomeReader(WorkerQueries):
             newest = None
         if newest and (newest.is_open or newest.status is WorkflowExecutionStatus.COMPLETED):
             return newest.run_id
+        return await self._read_admitted_run(path) or (newest.run_id if newest else "")
+
+    async def _read_admitted_run(self, path: str) -> str:
+        """Reads which run the inventory admitted last; empty if nothing is on record, or nobody can read it."""
         last = ReadQuery(path=wire.object_path_of(path), action=wire.companion_role_of(path))
-        with suppress(Refused, Unreachable):  # nothing is on record, or nobody can read it
+        with suppress(Refused, Unreachable):
             return (await self.run_query(wire.READ_ACTION, last, ActionView)).run
-        return newest.run_id if newest else ""
+        return ""
 
     async def knows_run(self, path: str, run: str) -> bool:
         """Tells whether a run is one of this path: Temporal knows it, or the inventory if Temporal has forgotten it."""
@@ -72,6 +76,11 @@ class OutcomeReader(WorkerQueries):
     async def last_run(self, path: str) -> ActionRun | None:
         """Returns the action that runs, else the last that was admitted; None if Temporal knows none."""
         run = await self.find_last_run(path)
+        return await find_run(self.client, path, run) if run else None
+
+    async def last_admitted_run(self, path: str) -> ActionRun | None:
+        """Returns the action that was admitted last, even if a request runs that is not judged yet."""
+        run = await self._read_admitted_run(path)
         return await find_run(self.client, path, run) if run else None
 
     async def _wait_for_run(self, path: str, run: str) -> Outcome:

@@ -44,6 +44,7 @@ SLOW = (
     "tests/test_dialects/test_docspage.py",
     "tests/test_dialects/test_generated.py",
     "tests/test_dialects/test_kills.py",
+    "tests/test_dialects/test_same_calls.py",
     "tests/test_dialects/test_schema.py",
     "tests/test_edge/test_by_hand.py",
     "tests/test_edge/test_commands.py",

@@ -19,6 +19,7 @@ from pydantic_core import from_json
 
 from client.launching import Ticket, workflow_id
 from client.patience import run_with_timeout
+from client.runs import ActionRun
 from domain.aliases import MAX_ALIASES, READ_ALIASES, AliasesView, AliasQuery, Dialect
 from domain.errors import Category, Refused
 from domain.model import ActionResult, Admission, Outcome
@@ -111,18 +112,33 @@ class DialectCall:
         try:
             ticket = await self._request_action(request.model_copy(update={"request_id": request_id}))
         except Refused as refused:
-            if refused.category not in _DONE_ALREADY:
-                raise
-            # The first of these calls may have begun meanwhile; or `earlier` was the second, and is refused as well.
-            first = await self._find_same_call(request)
-            earlier = first if refused.category is Category.CONFLICT else first or earlier
-            if earlier is None:
-                raise
-            try:
-                ticket = await self._request_action(request.model_copy(update={"request_id": earlier.request_id}))
-            except Refused:
-                raise refused from None
+            ticket = await self._find_first_ticket(request, earlier, refused)
         return await self._wait_for_outcome(ticket)
+
+    async def _find_first_ticket(
+        self, request: ActionRequest, earlier: _EarlierCall | None, refused: Refused
+    ) -> Ticket:
+        """Returns the ticket of the first of these calls if this one is refused for what that one did or does; else
+        raises `refused`.
+
+        What runs may be another repetition that is not judged yet, and is refused as this one was: what is done is
+        only on record in the inventory.
+        """
+        if refused.category not in _DONE_ALREADY:
+            raise refused
+        if refused.category is Category.CONFLICT:
+            if (running := await self._find_same_call(request)) is None:
+                raise refused
+            try:
+                return await self._request_action(request.model_copy(update={"request_id": running.request_id}))
+            except Refused as also_refused:
+                if also_refused.category not in _DONE_ALREADY:
+                    raise refused from None
+        admitted = await self.ratchet.last_admitted_run(workflow_id(request))
+        first = await self._match_same_call(request, admitted) or earlier
+        if first is None or (first is earlier and first.is_open):
+            raise refused
+        return Ticket(workflow_id(request), first.run, Admission())
 
     async def create_object_once(self, build: Callable[[str], ActionRequest]) -> tuple[str, Outcome | None]:
         """Requests a creation and waits for it. Returns its path and outcome; None if it takes longer.
@@ -157,12 +173,15 @@ class DialectCall:
 
         Not the newest run: that may be a request that was refused since.
         """
-        newest = await self.ratchet.last_run(workflow_id(request))
-        if newest is None or newest.seconds_since_end() > self.gateway.same_request_seconds:
+        return await self._match_same_call(request, await self.ratchet.last_run(workflow_id(request)))
+
+    async def _match_same_call(self, request: ActionRequest, run: ActionRun | None) -> _EarlierCall | None:
+        """Returns this run of the object if the same call asked for it, and it is open or has just ended."""
+        if run is None or run.seconds_since_end() > self.gateway.same_request_seconds:
             return None
-        request_id = str((await newest.memo()).get("request_id", ""))
-        is_same = newest.action == request.action and request_id.startswith(f"{self.fingerprint[:32]}-")
-        return _EarlierCall(request_id, newest.run_id, newest.is_open) if is_same else None
+        request_id = str((await run.memo()).get("request_id", ""))
+        is_same = run.action == request.action and request_id.startswith(f"{self.fingerprint[:32]}-")
+        return _EarlierCall(request_id, run.run_id, run.is_open) if is_same else None
 
     async def _find_success(self, request: ActionRequest, earlier: _EarlierCall) -> Outcome | None:
         """Returns the outcome of an action that has ended; None if it failed or was refused: it may be tried again."""

@@ -14,9 +14,6 @@ from typing import Any
 import httpx
 import pytest
 
-from client.launching import Ticket
-from domain.model import Admission, BeginRequest
-from domain.model import Request as ActionRequest
 from gateway.app import build_gateway_app
 from gateway.context import Gateway
 from gateway.dialects import calls
@@ -323,52 +320,3 @@ async def test_a_lease_that_began_meanwhile_is_not_made_a_second_time(
     await until_active(http, first["id"])
     now += 5
     assert (await create(http, body))["id"] == first["id"], "the newest action on the lease is another one, its start"
-
-
-async def test_the_same_change_again_gets_the_answer_of_the_first(http: httpx.AsyncClient, gateway: Gateway) -> None:
-    await add_hosts(http, "h1")
-    made = await create(http, lease(name="changed twice"))
-    path = f"project:{gateway.project}:lease:{made['id']}"
-    change = {"end_date": "2199-03-01 00:00"}
-    both = await asyncio.gather(*(http.put(f"/leases/{made['id']}", json=change) for _ in range(2)))
-    again = await http.put(f"/leases/{made['id']}", json=change)
-    assert [each.status_code for each in (*both, again)] == [200] * 3, [each.text for each in (*both, again)]
-    lines = await gateway.ratchet.read_history(path)
-    assert len({line.run for line in lines if line.action == "update"}) == 1, lines
-    assert [(await http.delete(f"/leases/{made['id']}")).status_code for _ in range(2)] == [204, 204]
-    other = await gateway.ratchet.request_action(ActionRequest(path=path, action="delete"))
-    assert other.admission.refusal, "another request, which was refused since, does not hide the first"
-    assert (await http.delete(f"/leases/{made['id']}")).status_code == 204
-
-
-async def test_a_third_call_gets_the_answer_of_the_first_while_the_second_is_refused(
-    stack: WorkerService, http: httpx.AsyncClient, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A gateway that was killed leaves the second call's run: it begins when the third call has joined it."""
-    await add_hosts(http, "h1")
-    made = await create(http, lease(name="deleted thrice"))
-    path = f"project:{gateway.project}:lease:{made['id']}"
-    assert (await http.delete(f"/leases/{made['id']}")).status_code == 204
-    is_held, has_joined = asyncio.Event(), asyncio.Event()
-    begin, request_action = stack.inventory.begin_action, calls.DialectCall._request_action
-    asked: list[str] = []
-
-    async def hold(claim: BeginRequest) -> Admission:
-        if claim.request.path == path:
-            is_held.set()
-            await has_joined.wait()
-        return await begin(claim)
-
-    async def note(call: calls.DialectCall, request: ActionRequest) -> Ticket:
-        if request.request_id in asked:
-            has_joined.set()
-        asked.append(request.request_id)
-        return await request_action(call, request)
-
-    monkeypatch.setattr(stack.inventory, "begin_action", hold)
-    monkeypatch.setattr(calls.DialectCall, "_request_action", note)
-    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
-        second = group.create_task(http.delete(f"/leases/{made['id']}"))
-        await is_held.wait()
-        third = group.create_task(http.delete(f"/leases/{made['id']}"))
-    assert [each.result().status_code for each in (second, third)] == [204, 204], third.result().text
