@@ -122,8 +122,10 @@ async def test_requests_that_had_to_wait_are_noticed(
 ) -> None:
     monkeypatch.setattr(slots, "RUSH_SECONDS", PATIENCE)  # however slow the machine is
     monkeypatch.setattr(slots, "BEFORE_LATE", 1)
-    monkeypatch.setattr(stack.rush, "_late", AdmissionRush()._late)
-    monkeypatch.setattr(stack.rush, "_admitted", AdmissionRush()._admitted)
+
+    def forget_admissions() -> None:
+        monkeypatch.setattr(stack.rush, "_late", AdmissionRush()._late)
+        monkeypatch.setattr(stack.rush, "_admitted", AdmissionRush()._admitted)
 
     async def ask_late(name: str) -> None:
         request = Request(path=f"ns:slots:mci:{name}", action="suspend")
@@ -133,8 +135,12 @@ async def test_requests_that_had_to_wait_are_noticed(
         with pytest.raises(WorkflowFailureError):  # there is no such MCI
             await late.result()
 
-    await asyncio.gather(ask_late("one"), ask_late("two"))  # the second is late: the first was admitted meanwhile
-    assert stack.rush.seconds_left == 0
+    async with within(PATIENCE, "one late request was always taken for a rush"):
+        while True:
+            forget_admissions()
+            await asyncio.gather(ask_late("one"), ask_late("two"))  # the second waits while the first is admitted
+            if stack.rush.seconds_left == 0:
+                break  # else something of an earlier test was admitted, too
     async with within(PATIENCE, "no rush was noticed"):  # of a pair that a busy machine takes one by one, none is late
         while stack.rush.seconds_left == 0:
             await asyncio.gather(ask_late("three"), ask_late("four"))
