@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import uuid
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,8 @@ from domain import wire
 from tests.stack import patient_with_clouds
 from tests.test_cli.shell import EXAMPLES, Cli, Clouds, State
 from workers.service import WorkerService
+
+NAMESPACE = re.compile(r"(?<![^\W_])t\d+(?![^\W_])")  # the fixture `ns`, alone or as a part of a name
 
 
 @pytest.fixture
@@ -63,12 +66,16 @@ async def clouds(asking: ActionClient, stack: WorkerService) -> AsyncIterator[Cl
 
 @pytest.fixture
 def state(asking: ActionClient) -> Callable[[], asyncio.Future[State]]:
-    """All that a command could have changed: every object with its status, and how many actions began since."""
+    """All that a command could have changed: every object with its status, and how many actions began since.
+
+    Not what other tests have left, in namespaces of their own: their clocks and actions may go on.
+    """
     began = datetime.now(UTC).isoformat()  # Temporal may list only now what an earlier test started
     actions = f'WorkflowType != "{wire.HEAL_WORKFLOW}" AND StartTime >= "{began}"'  # sweeps come alone
 
     async def look() -> State:
-        kinds = [f"{view.path} {view.status} {view.epoch}" async for view in asking.iterate_objects("mci")]
-        return kinds, (await asking.client.count_workflows(actions)).count
+        views = [view async for view in asking.iterate_objects("mci") if not NAMESPACE.search(view.path)]
+        runs = [run.id async for run in asking.client.list_workflows(actions) if not NAMESPACE.search(run.id)]
+        return [f"{view.path} {view.status} {view.epoch}" for view in views], len(runs)
 
     return lambda: asyncio.ensure_future(look())
