@@ -17,12 +17,11 @@ from temporalio.client import Client
 
 from client import queries
 from client.actions import ActionClient
-from domain import wire
 from tests.stack import patient_with_clouds
 from tests.test_cli.shell import EXAMPLES, Cli, Clouds, State
 from workers.service import WorkerService
 
-NAMESPACE = re.compile(r"(?<![^\W_])t\d+(?![^\W_])")  # the fixture `ns`, alone or as a part of a name
+NAMESPACE = re.compile(r"(?<![^\W_])t\d")  # the fixture `ns`, alone or as the beginning of a name or of a part of it
 
 
 @pytest.fixture
@@ -66,12 +65,12 @@ async def clouds(asking: ActionClient, stack: WorkerService) -> AsyncIterator[Cl
 
 @pytest.fixture
 def state(asking: ActionClient) -> Callable[[], asyncio.Future[State]]:
-    """All that a command could have changed: every object with its status, and how many actions began since.
+    """All that a command on MCIs could have changed: every MCI with its status, and how many actions began since.
 
-    Not what other tests have left, in namespaces of their own: their clocks and actions may go on.
+    Not what other tests have left, in namespaces of their own or of other families: their clocks and actions may go on.
     """
     began = datetime.now(UTC).isoformat()  # Temporal may list only now what an earlier test started
-    actions = f'WorkflowType != "{wire.HEAL_WORKFLOW}" AND StartTime >= "{began}"'  # sweeps come alone
+    actions = f'ObjectKind IN ("mci", "vm") AND StartTime >= "{began}"'
 
     async def look() -> State:
         views = [view async for view in asking.iterate_objects("mci") if not NAMESPACE.search(view.path)]

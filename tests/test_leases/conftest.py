@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from itertools import count
 from typing import TypeVar
 
 import pytest
@@ -34,12 +33,10 @@ from workers.service import WorkerService
 
 T = TypeVar("T")
 
-_numbers = count(1)
-
 
 @pytest.fixture
-async def tenant(asking: ActionClient, stack: WorkerService) -> AsyncIterator[Tenant]:
-    someone = Tenant(asking, stack, f"lease{next(_numbers)}")
+async def tenant(asking: ActionClient, stack: WorkerService, ns: str) -> AsyncIterator[Tenant]:
+    someone = Tenant(asking, stack, ns)
     with relations_hold(stack.database, someone.name):
         yield someone
         await someone.stop_clock()  # else it goes on until the year in which its last lease ends

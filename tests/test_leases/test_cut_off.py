@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from itertools import count
 
 import pytest
 import sqlalchemy as sa
@@ -16,8 +15,6 @@ from tests.patience import PATIENCE
 from tests.test_leases.tenant import HOUR, Tenant, soon
 from tests.test_store.driver import claim
 from workers.service import WorkerService
-
-_numbers = count(1)
 
 
 async def _resizing(tenant: Tenant) -> None:
@@ -92,9 +89,9 @@ async def test_a_start_hands_over_the_host_that_the_lease_has_not_the_one_that_i
 
 
 @pytest.fixture
-async def spoiled(asking: ActionClient, stack: WorkerService) -> AsyncIterator[Tenant]:
+async def spoiled(asking: ActionClient, stack: WorkerService, ns: str) -> AsyncIterator[Tenant]:
     """Somebody whose records a test may spoil: nothing is said of them at each commit."""
-    someone = Tenant(asking, stack, f"spoiled{next(_numbers)}")
+    someone = Tenant(asking, stack, ns)
     yield someone
     await someone.stop_clock()
 
