@@ -6,20 +6,23 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.service import RetryConfig
+from temporalio.client import WorkflowHandle
+from temporalio.service import RetryConfig, RPCError, RPCStatusCode
 
 from client.actions import ActionClient, Ticket
 from client.errors import NoWorker, Unanswered
-from domain.model import Outcome, Request
+from domain.model import Outcome, Progress, Request
+from domain.wire import PROGRESS_QUERY
 
 PATIENCE = 180  # seconds
 DEADLOCK = "[TMPRL1101]"  # the SDK's: a workflow task took longer than two seconds; it is tried again
 # Of a client whose server is away for a while: by itself it gives up after ten seconds.
 PATIENT = RetryConfig(max_elapsed_time_millis=PATIENCE * 1000, max_retries=1000)
+ASK_AGAIN = (RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.DEADLINE_EXCEEDED)
 
 T = TypeVar("T")
 
@@ -79,3 +82,20 @@ async def answered(client: ActionClient, request: Request) -> Ticket:
 async def ended(client: ActionClient, ticket: Ticket) -> Outcome:
     """The outcome of what was asked for; the answer has it if everything was over by then."""
     return ticket.admission.outcome or await client.wait_for_outcome(ticket.path, ticket.run)
+
+
+async def answer_of(handle: WorkflowHandle[Any, Any], query: str, answer: type[T]) -> T:
+    """A query's answer. The server refuses it while a task of the workflow runs; the SDK gives up in the end."""
+    async with within(PATIENCE, f"{handle.id} answered no query {query!r}"):
+        while True:
+            try:
+                found: T = await handle.query(query, result_type=answer)
+                return found
+            except RPCError as error:
+                if error.status not in ASK_AGAIN:
+                    raise
+
+
+async def progress_of(client: ActionClient, path: str, run: str | None = None) -> Progress:
+    """How far an action is."""
+    return await answer_of(client.client.get_workflow_handle(path, run_id=run), PROGRESS_QUERY, Progress)

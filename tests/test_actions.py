@@ -15,6 +15,7 @@ from domain import wire
 from domain.errors import Category
 from domain.limits import CAPS_BY_CLOUD
 from domain.model import ActionResult
+from tests.patience import progress_of
 from tests.user import User, spec
 from workflows.action import shield_from_cancel
 
@@ -252,7 +253,7 @@ async def test_progress_and_lists_show_what_the_action_is_about(user: User, pati
     await user.do(user.mci(), "create", spec=spec(1))
     await user.fault("throttle", verb="suspend")
     ticket = await user.admitted(user.mci(), "suspend")
-    seen = await user.asking.read_progress(ticket.path, ticket.run)
+    seen = await progress_of(user.asking, ticket.path, ticket.run)
     await user.heal_faults()
     assert (seen.action, seen.phase, seen.targets) == ("suspend", "Suspending", 2)
     await user.asking.wait_for_outcome(ticket.path, ticket.run)

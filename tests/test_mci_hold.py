@@ -23,7 +23,7 @@ from domain.ports import SHARED_RESOURCE_TYPES
 from domain.statetable import RESTORED
 from starter.mci import hold_remarks, requests
 from store.identity import RESTORED_MESSAGE
-from tests.patience import PATIENCE, answered
+from tests.patience import PATIENCE, answered, progress_of
 from tests.test_crashes import MCI, site
 from tests.test_platform.site import Site
 from tests.user import User
@@ -58,7 +58,7 @@ async def test_an_mci_that_holds_is_prepared_and_has_no_vm(user: User) -> None:
     assert set(await user.shared()) == set(SHARED_RESOURCE_TYPES)
     assert await user.books() == {}
     assert "409 Conflict" in await user.refused(user.mci(), "suspend")
-    progress = await user.asking.read_progress(ticket.path, ticket.run)
+    progress = await progress_of(user.asking, ticket.path, ticket.run)
     assert (progress.phase, progress.step) == ("Prepared", "holding: waits for continue or withdraw")
     await requests.send_decision(
         user.asking, user.mci(), CONTINUE, HoldDecision(requested_by="eve", reason="it is nine")

@@ -12,7 +12,6 @@ import pytest
 import sqlalchemy as sa
 from temporalio.api.enums.v1 import EventType
 
-from client import actions
 from domain import limits
 from domain.errors import Category, Refused
 from domain.faults import Fault, FaultKind
@@ -20,7 +19,7 @@ from domain.model import ActionResult
 from domain.ports import SHARED_RESOURCE_TYPES
 from providers.simulated.tables import resources
 from store.mci.tables import connection_uses, connections
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, progress_of
 from tests.test_crashes import MCI, site
 from tests.test_platform.site import Site
 from tests.user import User
@@ -69,15 +68,12 @@ async def test_an_mci_goes_by_preparing_and_prepared_and_creating_to_running(use
     ]
 
 
-async def test_while_there_is_no_vm_the_phase_stands_bare(
-    user: User, patient: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(actions, "PROGRESS_SECONDS", PATIENCE)
+async def test_while_there_is_no_vm_the_phase_stands_bare(user: User, patient: None) -> None:
     await user.place_fault("hang", verb="prepare", seconds=600)
     ticket = await user.admitted(user.mci(), "create", spec=user.groups())
     seen = await user.see(user.mci())
     assert (seen.status, seen.members, seen.target_status) == ("Preparing", [], "Running")
-    assert (await user.asking.read_progress(ticket.path, ticket.run)).phase == "Preparing"
+    assert (await progress_of(user.asking, ticket.path, ticket.run)).phase == "Preparing"
     await user.asking.cancel_action(user.mci())
     await user.asking.wait_for_outcome(ticket.path, ticket.run)
 

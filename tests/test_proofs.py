@@ -36,7 +36,7 @@ from gateway.reads import GatewayClient
 from providers.simulated import SimulatedCloud
 from starter.mci.requests import send_decision
 from starter.reads import read_status_page
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, answer_of
 from tests.test_access import ACTIVITIES, call, make_value, offered
 from tests.user import User, spec
 from workers.service import WorkerService
@@ -379,7 +379,7 @@ async def test_every_judged_message_without_a_proof_changes_nothing(proving: Use
     async with asyncio.timeout(PATIENCE):
         while len(lines := [line for line in await proving.history(policy) if line.action == DEMAND_SIGNAL]) < 5:
             await asyncio.sleep(0.05)
-    seen = await loop.query("memory", result_type=PolicyState)
+    seen = await answer_of(loop, "memory", PolicyState)
     assert (seen.clients, seen.load.cpu) == ({"berlin": 5}, None)
     assert {line.effect for line in lines} == {"ignored"}
     assert any("was used before" in line.message for line in lines), lines

@@ -40,7 +40,7 @@ from domain.model import (
     WorkReport,
 )
 from domain.statetable import Ruling
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, answer_of
 from workers.plugin import temporal_plugin
 from workflows.action import ActionWorkflow
 
@@ -131,7 +131,7 @@ class Stage:
 
     async def until(self, handle: WorkflowHandle[object, object], step: str) -> None:
         async with asyncio.timeout(PATIENCE):
-            while (await handle.query(wire.PROGRESS_QUERY, result_type=Progress)).step != step:
+            while (await answer_of(handle, wire.PROGRESS_QUERY, Progress)).step != step:
                 await asyncio.sleep(0.02)
 
     async def cancel(self, handle: WorkflowHandle[object, object]) -> None:

@@ -33,7 +33,7 @@ from domain.model import ReadQuery
 from domain.registry import KINDS
 from domain.wire import VERIFY_ACTIVITY, companion_id
 from tests.fuzz.inputs import SEED, drawn, mappings, spoilt, texts, values
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, answer_of
 from tests.test_edge.kit import QUICK, edge_of, fault
 from tests.test_machines.site import MachineSite
 from tests.user import User
@@ -193,7 +193,7 @@ async def test_no_message_moves_a_workflow_that_does_not_understand_it(
 
 async def answers(handle: WorkflowHandle[Any, Any]) -> bool:
     """It is still there, and has worked through all that was sent: a query waits for that."""
-    return bool(await handle.query("__stack_trace", rpc_timeout=timedelta(seconds=PATIENCE)))
+    return bool(await answer_of(handle, "__stack_trace", str))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from domain.edge.budgets import HOUR_SECONDS, IGNORED_RECORDED_PER_HOUR, SIGNALS
 from domain.edge.policies import PolicyState
 from domain.wire import companion_id
 from providers.edge import crm
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, answer_of
 from tests.stack import ActionStack, Histories, opened
 from tests.test_edge.kit import QUICK, Edge, fault
 from workflows.edge import inbox
@@ -158,11 +157,8 @@ async def test_a_policy_outlives_a_flood_and_still_hears(edge: Edge) -> None:
         edge_messages.DEMAND_SIGNAL, {"cloudlet": "berlin", "clients": 3}
     )
     async with asyncio.timeout(PATIENCE):
-        while True:  # what came before is read first
-            with suppress(RPCError):  # a query that comes too late on a busy machine
-                memory = await edge.client.get_workflow_handle(loop).query("memory", result_type=PolicyState)
-                if memory.clients:
-                    break
+        handle = edge.client.get_workflow_handle(loop)
+        while not (memory := await answer_of(handle, "memory", PolicyState)).clients:  # what came before is read first
             await asyncio.sleep(0.1)
     assert memory.clients == {"berlin": 3}
     assert (await edge.client.get_workflow_handle(loop).describe()).run_id != first

@@ -15,7 +15,7 @@ from domain.edge.policies import PolicyState
 from domain.healing import HealFinding, SweepOptions
 from domain.wire import companion_id
 from starter.command import run_command
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, answer_of
 from tests.test_edge.kit import Edge, fault
 
 pytestmark = pytest.mark.stores("postgres")
@@ -109,7 +109,7 @@ async def test_a_cluster_grows_and_shrinks_with_its_load(
     await told(edge, {"cpu": 52})  # inside the band
     loop = edge.client.get_workflow_handle(companion_id(policy_of(edge), messages.LOOP_ROLE))
     async with asyncio.timeout(PATIENCE):
-        while (await loop.query("memory", result_type=PolicyState)).load.cpu != 52:
+        while (await answer_of(loop, "memory", PolicyState)).load.cpu != 52:
             await asyncio.sleep(0.05)
     await edge.user.do(policy_of(edge), "update", spec={"auto_scale": {**rule, "max_nodes": 5}})
     await asyncio.sleep(0.8)
@@ -195,7 +195,7 @@ async def test_a_loop_that_somebody_else_starts_remembers_nothing_and_has_the_id
     forged = {"policy": path, "spec": rule, "principal": "root", "memory": memory, "until": "2100-01-01T00:00:00Z"}
     loop = await edge.client.start_workflow(messages.FOLLOW_DEMAND, forged, id=own, task_queue="actions")
     async with asyncio.timeout(PATIENCE):
-        assert await loop.query("memory", result_type=PolicyState) == PolicyState()
+        assert await answer_of(loop, "memory", PolicyState) == PolicyState()
         with pytest.raises(WorkflowFailureError) as caught:
             await edge.client.execute_workflow(messages.FOLLOW_DEMAND, forged, id=f"{own}-too", task_queue="actions")
     assert "::loop" in str(caught.value.cause)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 import pytest
-from temporalio.service import RPCError
 
 from domain.model import ActionResult
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, progress_of
 from tests.test_edge.kit import Edge, fault, words
 
 LONGER = (1, 4, 12)  # times as long, if the machine was too busy for `Creating` to come before it is missed
@@ -240,10 +238,7 @@ async def test_progress_is_shown_while_it_goes_on_and_kept(edge: Edge) -> None:
         progress = {"task": task, "of": 5, "step": step, "message": "on it"}
         await edge.say(path, "Creating", progress=progress)
     async with asyncio.timeout(PATIENCE):
-        while True:
-            with suppress(RPCError):  # a worker that is busy is asked again
-                if (seen := await edge.user.asking.read_progress(path)).done == 2:
-                    break
+        while (seen := await progress_of(edge.user.asking, path)).done != 2:
             await asyncio.sleep(0.02)
     assert (seen.phase, seen.step, seen.targets) == ("Creating", "task 2 of 5: nodes on it", 5)
     await edge.say(path, "Ready", runtime={"endpoint": "10.0.0.1"})

@@ -15,7 +15,7 @@ from domain.edge.messages import CrmRequest, CrmRequests, CrmVerb, split_into_pa
 from domain.wire import companion_id
 from providers.edge import crm
 from tests.cable import listening, read_request
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, answer_of
 from tests.test_edge.kit import QUICK, Edge, fault
 from workflows.edge.link import LinkState
 
@@ -200,14 +200,14 @@ async def test_a_link_that_somebody_else_starts_has_the_connections_of_the_inven
     """With others it would lose them at once, and the cloudlet would be Offline."""
     path = await edge.up()
     link = edge.client.get_workflow_handle(companion_id(path, messages.LINK_ROLE))
-    true = (await link.query("state", result_type=LinkState)).open
+    true = (await answer_of(link, "state", LinkState)).open
     await link.terminate()
     forged = {"cloudlet": path, "version": "v1", "transport": "webhook", "url": "http://127.0.0.1:1/", "probe": 0.1}
     claimed = [{**forged, "notify_id": number} for number in (true[0].notify_id, true[0].notify_id + 1)]
     state = {"cloudlet": path, "notify_id": true[0].notify_id, "open": claimed}
     again = await edge.client.start_workflow(messages.CLOUDLET_LINK, state, id=link.id, task_queue="actions")
     async with asyncio.timeout(PATIENCE):
-        while not (seen := (await again.query("state", result_type=LinkState)).open):
+        while not (seen := (await answer_of(again, "state", LinkState)).open):
             await asyncio.sleep(0.05)
     assert seen == true
     assert (await edge.see(path)).status == "Ready"

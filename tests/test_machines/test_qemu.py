@@ -21,7 +21,7 @@ from domain.machines.ports import ABSENT, HypervisorFacts, HypervisorOrder
 from providers.machines.qemu import QemuHypervisor
 from providers.machines.qemu.node import NodeOrder, QemuNode
 from providers.machines.qemu.process import QemuProcess
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, progress_of
 from tests.stack import family_of, opened
 from tests.test_machines.mortal import die_before, kill_amid_orders
 from tests.test_machines.qemu import end_qemu_processes, needs_qemu, qemu_options
@@ -243,7 +243,7 @@ async def test_scenario_1_with_a_real_machine(tmp_path: Path) -> None:
                 moving = await site.admitted(db, "migrate", node="s-2")
                 destroy = await site.admitted(db, "destroy")
                 assert await site.status(db) == "DESTROYING"
-                assert (await site.asking.read_progress(db)).step == "waiting for migrate to end"
+                assert (await progress_of(site.asking, db)).step == "waiting for migrate to end"
             assert (await site.outcome(moving)).result == "succeeded"
             assert (await site.outcome(destroy)).status == "DESTROYED"
             hypervisor = family_of(running.stack, MachineFamily).hypervisor

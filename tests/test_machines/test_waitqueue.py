@@ -11,7 +11,7 @@ from domain.errors import Category
 from domain.healing import ANY_ACTION, HealFinding, SweepOptions
 from domain.model import ActionResult
 from domain.waitqueue import QueueCommand
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, progress_of
 from tests.test_machines.site import MachineSite
 
 pytestmark = pytest.mark.stores("postgres")
@@ -37,7 +37,7 @@ async def test_scenario_1_message_by_message(site: MachineSite) -> None:
     destroy = await site.admitted(db, "destroy")
     assert await site.status(db) == "DESTROYING"
     assert "destroy" not in await site.hypervisor.list_carried_out_verbs(db)
-    assert (await site.asking.read_progress(db)).step == "waiting for migrate to end"
+    assert (await progress_of(site.asking, db)).step == "waiting for migrate to end"
     # Only one request can be accepted from the user during the migration.
     second = await site.ask(db, "stop")
     assert second.admission.refusal

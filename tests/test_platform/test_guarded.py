@@ -18,10 +18,11 @@ from client.actions import ActionClient
 from client.connection import connect_temporal
 from client.payloads import data_converter
 from domain.edge.messages import DEMAND_SIGNAL, LOOP_ROLE
+from domain.edge.policies import PolicyState
 from domain.model import ActionResult, Request
 from domain.wire import companion_id
 from store.inventory import SqlInventory
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, answer_of
 from tests.test_platform.forkserver import ForkServer
 from tests.test_platform.site import ROOT, Site, open_postgres_site
 from tests.test_platform.test_payloads import NEW, OLD, write
@@ -162,10 +163,10 @@ async def test_a_signal_that_nobody_can_decrypt_is_ignored_and_told_and_stops_no
             await asyncio.sleep(0.05)
     assert "encrypted with the key 'new', which RATCHET_KEYS_FILE does not have" in ignored[0]
     handle = site.client.get_workflow_handle(loop)
-    assert (await handle.query("memory"))["clients"] == {}
+    assert (await answer_of(handle, "memory", PolicyState)).clients == {}
     await handle.signal(DEMAND_SIGNAL, {"cloudlet": "berlin", "clients": 7, "requested_by": "root"})
     async with asyncio.timeout(PATIENCE):
-        while (await handle.query("memory"))["clients"] != {"berlin": 7}:
+        while (await answer_of(handle, "memory", PolicyState)).clients != {"berlin": 7}:
             await asyncio.sleep(0.05)
 
 

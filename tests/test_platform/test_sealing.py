@@ -28,11 +28,12 @@ from client.payloads import data_converter
 from client.storeregistry import read_registered_store, register_store
 from domain import wire
 from domain.edge.messages import DEMAND_SIGNAL, LOOP_ROLE
+from domain.edge.policies import PolicyState
 from domain.faults import Fault
 from domain.mci.messages import HoldDecision
 from domain.model import ActionResult, Request
 from starter.mci.requests import send_decision
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, answer_of
 from tests.stack import ActionStack, Histories, opened
 from tests.test_platform.test_payloads import OLD, TOKEN, body, post, write
 from tests.user import spec
@@ -138,8 +139,7 @@ async def until_memory(sealed: ActionStack, name: str, wanted: dict[str, int]) -
 async def memory(sealed: ActionStack, name: str) -> dict[str, int]:
     """What a policy's loop has heard of its clients."""
     handle = sealed.client.get_workflow_handle(wire.companion_id(f"org:web:policy:{name}", LOOP_ROLE))
-    clients: dict[str, int] = (await handle.query("memory"))["clients"]
-    return clients
+    return (await answer_of(handle, "memory", PolicyState)).clients
 
 
 async def test_signals_and_updates_in_plaintext_or_copied_change_nothing(sealed: ActionStack, plain: Client) -> None:

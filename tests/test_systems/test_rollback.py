@@ -13,7 +13,7 @@ from domain.model import ActionResult, Step, StepResult
 from domain.services.rollout import ServiceFacts
 from domain.statetable import NONE
 from providers.services.supervisor import _ChangeFeed
-from tests.patience import PATIENCE, within
+from tests.patience import PATIENCE, progress_of, within
 from tests.test_systems.kit import RUN, Shop, growing, service, system
 from workflows import summary
 
@@ -65,8 +65,8 @@ async def test_a_rollback_whose_deadline_passes_while_parts_are_removed_leaves_t
     tree = system(service("b", **NEVER), service("bc"), service("c"), service("quick"), service("slow"))
 
     async def too_late() -> bool:
-        progress = await shop.asking.client.get_workflow_handle(shop.at("/a")).query("progress")
-        return running.done() or bool(progress["step"].startswith("finding out"))
+        progress = await progress_of(shop.asking, shop.at("/a"))
+        return running.done() or progress.step.startswith("finding out")
 
     for deadline in growing(1):
         await shop.deploy("/", TREE)
