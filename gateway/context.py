@@ -9,10 +9,12 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from client.actions import ActionClient
 from client.connect_errors import translate_errors
 from client.reading import Queries
+from gateway.dialects.tumblebug_log import RequestLog
 from gateway.events import STORE_POLL_SECONDS, WORKER_POLL_SECONDS, EventFeed
 from gateway.reads import GatewayClient
 from gateway.tokens import Caller, CallerTokens
@@ -39,6 +41,7 @@ class Gateway:
     prices: Mapping[str, float] = field(default_factory=dict)  # of an hour of a VM, by cloud+region+type
     read_status: ReadStatus | None = None  # answers a status as `starter` prints it; given by `starter up`
     streams: int = 0  # open now
+    requests: RequestLog = field(default_factory=RequestLog)  # of Tumblebug's clients
     feed: EventFeed = field(init=False)
     crm_door: CrmQueueServer = field(init=False)
 
@@ -53,8 +56,17 @@ class Gateway:
 
 def gateway_of_request(request: Request) -> Gateway:
     """Returns the gateway that serves a request."""
-    gateway: Gateway = request.app.state.gateway
+    gateway: Gateway = request.state.gateway
     return gateway
+
+
+def serve_as(gateway: Gateway, app: ASGIApp) -> ASGIApp:
+    """Returns an application whose requests this gateway serves: all gateways of a process share the routes."""
+
+    async def pass_with_gateway(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "state": {**scope.get("state", {}), "gateway": gateway}}, receive, send)
+
+    return pass_with_gateway
 
 
 class ErrorTranslatingRoute(APIRoute):

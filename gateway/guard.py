@@ -22,9 +22,7 @@ LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 class RequestGuard:
     """ASGI middleware. A browser on this machine may show any site: its pages must not command the gateway."""
 
-    def __init__(
-        self, app: ASGIApp, hosts: frozenset[str] = frozenset(), origins: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, app: ASGIApp, hosts: frozenset[str], origins: frozenset[str]) -> None:
         self._app = app
         self._hosts = LOOPBACK_HOSTS | hosts
         self._origins = origins

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from domain.errors import Category, Refused
@@ -80,7 +80,7 @@ class ServerWithoutSignals(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serve_app(app: FastAPI, host: str, port: int, or_any_port: bool = False) -> AsyncIterator[str]:
+async def serve_app(app: ASGIApp, host: str, port: int, or_any_port: bool = False) -> AsyncIterator[str]:
     """Serve the app while the block lasts; yields its URL. Refused if the port cannot be had. Port 0: any free one."""
     listener = _open_socket(host, port, or_any_port)
     config = uvicorn.Config(

@@ -11,7 +11,7 @@ import pytest
 from fastapi.routing import APIRoute, APIRouter
 from temporalio.service import RPCError, RPCStatusCode
 
-from gateway.context import ErrorTranslatingRoute, Gateway
+from gateway.context import ErrorTranslatingRoute, Gateway, serve_as
 from gateway.dialects import blazar, g8, keystone, tumblebug
 
 
@@ -32,7 +32,7 @@ def test_every_route_of_a_dialect_translates_errors_of_temporal(router: APIRoute
 
 
 async def test_blazar_says_that_temporal_is_away() -> None:
-    app = blazar.build_blazar_app(cast(Gateway, Away()))
+    app = serve_as(cast(Gateway, Away()), blazar.build_blazar_app())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://blazar") as client:
         answer = await client.get("/v1/leases", headers={"X-Auth-Token": "any"})
     assert answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE, answer.text

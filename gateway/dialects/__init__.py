@@ -4,7 +4,7 @@ A dialect is one module with a FastAPI router, its translations in both directio
 mounted as an application of its own (`mounts.py`, one line per dialect), so its errors and unknown routes look as its
 clients expect. How a dialect uses the shared parts:
 
-- `apps.build_dialect_app(gateway, router, style)` makes the application. Raise `Refused`, `Unauthorized` or
+- `apps.build_dialect_app(router, style)` makes the application. Raise `Refused`, `Unauthorized` or
   `HTTPException` anywhere: the style renders them, with a status for each category of refusal.
 - `calls.Call` is a parameter of a route: `call.caller` is who asks, by the gateway's own tokens, whether they came as
   `Authorization: Bearer`, as the password of HTTP Basic, or as `X-Auth-Token`. `call.check_tenant("project:p1")`

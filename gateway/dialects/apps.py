@@ -15,7 +15,6 @@ from starlette.responses import Response
 from client.errors import AnswerTooLarge, Unreachable
 from domain.errors import Category, Refused, format_one_line
 from domain.model import ActionResult, Outcome
-from gateway.context import Gateway
 from gateway.problems import KNOWN_ERRORS, RETRY_SECONDS, STATUS_OF_CATEGORY, Unauthorized, to_field_error
 
 USUAL_STATUSES = {**STATUS_OF_CATEGORY, Category.INVALID: HTTPStatus.BAD_REQUEST}
@@ -71,10 +70,9 @@ def failure_status(outcome: Outcome) -> HTTPStatus:
     return HTTPStatus.CONFLICT if outcome.result is ActionResult.CANCELLED else HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-def build_dialect_app(gateway: Gateway, router: APIRouter, style: DialectErrorFormat) -> FastAPI:
+def build_dialect_app(router: APIRouter, style: DialectErrorFormat) -> FastAPI:
     """Builds the application of one dialect. It serves no OpenAPI document: its clients have one."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    app.state.gateway = gateway
 
     async def answer_error(_request: Request, error: Exception) -> Response:
         failure = style.describe_error(error)

@@ -29,7 +29,7 @@ from domain.leases.messages import (
 )
 from domain.model import ActionResult, ObjectView, Outcome, ReadQuery
 from domain.paths import build_path, name_of
-from gateway.context import ErrorTranslatingRoute, Gateway, gateway_of_request
+from gateway.context import ErrorTranslatingRoute, gateway_of_request
 from gateway.dialects import blazar_json as shapes
 from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app
 from gateway.dialects.calls import DialectCall, parse_dialect_call, token_of_request
@@ -338,12 +338,12 @@ class BlazarMiddleware:
         await self._app({**scope, "path": path}, receive, add_headers(send, headers))
 
 
-def build_blazar_app(gateway: Gateway) -> FastAPI:
+def build_blazar_app() -> FastAPI:
     """Builds the application under /reservation."""
     both = APIRouter()
     both.include_router(versions)
     both.include_router(router)
-    app = build_dialect_app(gateway, both, DialectErrorFormat(_render_error))
+    app = build_dialect_app(both, DialectErrorFormat(_render_error))
     app.add_middleware(BlazarMiddleware)
     return app
 

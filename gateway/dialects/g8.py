@@ -19,7 +19,7 @@ from domain.machines.tables import BIN_STATUSES, GONE_STATUSES
 from domain.model import ActionResult, ObjectView, Outcome
 from domain.model import Request as ActionRequest
 from domain.paths import kind_of, name_of, root_of
-from gateway.context import ErrorTranslatingRoute, Gateway
+from gateway.context import ErrorTranslatingRoute
 from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app, failure_status
 from gateway.dialects.calls import Call, DialectCall, read_json_body
 from gateway.dialects.g8_json import GIB, LOCATION, PRIVATE_NETWORK, G8Ids, account_json, size_json
@@ -281,8 +281,6 @@ def _render_error(failure: ErrorAnswer) -> Response:
     return JSONResponse(text, failure.status)
 
 
-def build_g8_app(gateway: Gateway) -> FastAPI:
+def build_g8_app() -> FastAPI:
     """Builds the application of this dialect."""
-    return build_dialect_app(
-        gateway, router, DialectErrorFormat(_render_error, {Category.QUOTA: HTTPStatus.BAD_REQUEST})
-    )
+    return build_dialect_app(router, DialectErrorFormat(_render_error, {Category.QUOTA: HTTPStatus.BAD_REQUEST}))

@@ -159,9 +159,9 @@ def public_gateway_url(request: Request) -> str:
     return gateway_of_request(request).public_url or f"{request.url.scheme}://{request.headers['host']}"
 
 
-def build_keystone_app(gateway: Gateway) -> FastAPI:
+def build_keystone_app() -> FastAPI:
     """Builds the application under /identity."""
-    return build_dialect_app(gateway, router, DialectErrorFormat(_render_error))
+    return build_dialect_app(router, DialectErrorFormat(_render_error))
 
 
 def _render_error(failure: ErrorAnswer) -> JSONResponse:

@@ -19,7 +19,7 @@ from domain.model import ActionResult, ObjectView, Outcome
 from domain.paths import check_name, name_of
 from domain.statetable import NONE
 from domain.wire import ACTIONS_QUEUE
-from gateway.context import ErrorTranslatingRoute, Gateway, gateway_of_request
+from gateway.context import ErrorTranslatingRoute, gateway_of_request
 from gateway.dialects import tumblebug_json as shapes
 from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app, failure_status
 from gateway.dialects.calls import Call, DialectCall, read_json_body
@@ -110,7 +110,7 @@ async def dispatch_route(request: Request, call: Call, route: str) -> Response:
     is_new = uses_new_vocabulary(segments)
     words = translate_route_to_old(segments) if is_new else segments
     handler, names = _find_handler(request.method, words)
-    log: RequestLog = request.app.state.requests
+    log = call.gateway.requests
     entry: dict[str, Any] = {}
     if words[0] not in _ROUTES_OF_LOG:  # its answers hold entries, and would be held by the next
         entry = log.begin_request(call.caller.name, request.state.request_id, request.method, str(request.url.path))
@@ -347,9 +347,8 @@ def _render_error(failure: ErrorAnswer) -> Response:
     return JSONResponse({"message": text}, failure.status)
 
 
-def build_tumblebug_app(gateway: Gateway) -> FastAPI:
+def build_tumblebug_app() -> FastAPI:
     """Builds the application of this dialect."""
-    app = build_dialect_app(gateway, router, DialectErrorFormat(_render_error))
-    app.state.requests = RequestLog()
+    app = build_dialect_app(router, DialectErrorFormat(_render_error))
     app.add_middleware(RequestIdMiddleware)
     return app
