@@ -167,11 +167,14 @@ def chaos(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(scope="session")
-async def histories(request: pytest.FixtureRequest) -> AsyncIterator[Histories | None]:
+async def histories(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, testrun_uid: str
+) -> AsyncIterator[Histories | None]:
     """What the workflows of many stacks did is replayed when all have ended, by one replayer: it takes five seconds of
     CPU to begin. The fast tests leave it to others.
     """
-    kept = Histories() if request.config.getoption("--all") else None
+    claimed = tmp_path_factory.getbasetemp().parent / f"replayed-{testrun_uid}"
+    kept = Histories(claimed) if request.config.getoption("--all") else None
     yield kept
     if kept:
         await kept.replay()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import sqlite3
 import tempfile
@@ -132,11 +133,15 @@ async def opened(
 
 
 class Histories:
-    """What workflows did: so much of it that every step, from one event to the next, is in it."""
+    """What workflows did: so much of it that every step, from one event to the next, is in it.
 
-    def __init__(self) -> None:
+    `claimed`: a file in which the processes of a run write what each of them replays; no other one does.
+    """
+
+    def __init__(self, claimed: Path) -> None:
         self._kept: list[WorkflowHistory] = []
-        self._steps: set[tuple[object, ...]] = set()
+        self._claimed = claimed
+        self._known: set[str] = set()
         self._namespace = ""
 
     async def keep(self, client: Client) -> None:
@@ -154,13 +159,23 @@ class Histories:
     def _keep_new(self, history: WorkflowHistory) -> None:
         kind = history.events[0].workflow_execution_started_event_attributes.workflow_type.name
         events = [
-            (event.event_type, event.activity_task_scheduled_event_attributes.activity_type.name)
+            f"{event.event_type}{event.activity_task_scheduled_event_attributes.activity_type.name}"
             for event in history.events
         ]
-        steps = {(kind, *step) for step in pairwise(events)}
-        if not steps <= self._steps:
-            self._steps |= steps
+        steps = {f"{kind} {one} {next_one}" for one, next_one in pairwise(events)}
+        if not steps <= self._known and self._claim(steps):
             self._kept.append(history)
+
+    def _claim(self, steps: set[str]) -> bool:
+        """Whether no process replays one of these steps yet: then it is this one that does."""
+        with self._claimed.open("a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            self._known = set(file.read().splitlines())
+            new = steps - self._known
+            file.writelines(f"{step}\n" for step in sorted(new))
+        self._known |= new
+        return bool(new)
 
     async def replay(self, payloads: DataConverter | None = None) -> None:
         """Whatever a workflow did, it does once more here, in the sandbox, which finds forbidden calls.

@@ -80,8 +80,9 @@ class Module:
         return words[1] if len(words) > 1 and words[1] in FAMILIES else None
 
     @cached_property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.source)
+    def nodes(self) -> list[ast.AST]:
+        """Everything in it. To walk takes as long as to parse."""
+        return [*ast.walk(ast.parse(self.source))]
 
 
 def modules(layer: str) -> list[Module]:
@@ -102,7 +103,7 @@ def imports(module: Module) -> list[str]:
     """Dotted names, wherever in the file they are imported: `from domain import mci` is domain.mci."""
     by_name = module.name in ("starter.families", "domain.registry")  # they import families by name
     found = [f"{module.layer}.{family}" for family in FAMILIES if by_name]
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -168,7 +169,7 @@ def strangers(module: Module) -> list[str]:
 def impurities(module: Module) -> list[str]:
     """What reaches out of the pure layer: imports, calls and clocks."""
     found = [name for name in imports(module) if name.split(".")[0] in IMPURE_MODULES]
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
             found.append(f"{node.func.id}() in line {node.lineno}")
         if isinstance(node, ast.Attribute) and node.attr in CLOCKS:
@@ -182,7 +183,7 @@ def _in_protocol(module: Module, node: ast.AST) -> bool:
     """A protocol only says what others do: nothing is awaited in it."""
     protocols = [
         each
-        for each in ast.walk(module.tree)
+        for each in module.nodes
         if isinstance(each, ast.ClassDef) and any(ast.unparse(base) == "Protocol" for base in each.bases)
     ]
     return any(node in ast.walk(protocol) for protocol in protocols)
@@ -191,7 +192,7 @@ def _in_protocol(module: Module, node: ast.AST) -> bool:
 def kind_checks(module: Module) -> list[str]:
     """Comparisons with the literal name of a kind: what differs between kinds belongs into the registry."""
     found = []
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             about_kind = any("kind" in ast.unparse(side).lower() for side in sides if not _words(side))

@@ -13,10 +13,19 @@ from textual.keys import _character_to_key
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Label, OptionList, Static
 
+from client.actions import ActionClient
+from gateway.reads import GatewayClient
 from starter.dialogs import ChoiceScreen, HelpScreen
 from starter.tui import Tui
 from tests.patience import PATIENCE
 from tests.user import User, spec
+from workers.service import WorkerService
+
+
+@pytest.fixture
+def asking(stack: WorkerService) -> ActionClient:
+    """It reads as where there is a gateway: a read by a worker takes half as much as an action, and here are many."""
+    return GatewayClient(stack.client, stack.store_reads())
 
 
 async def until(pilot: Pilot[None], true: Callable[[], bool]) -> None:

@@ -53,7 +53,7 @@ PLAIN = "it is not encrypted, and plaintext is refused"
 async def sealed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ActionStack]:
     """A stack with keys, an MCI and an edge policy in it, whose workflows have a payload or two to copy."""
     home = tmp_path_factory.mktemp("sealed")
-    histories = Histories()
+    histories = Histories(home / "replayed")
     async with opened(home, histories, keys_file=write(home / "keys.json", "a", a=OLD)) as found:
         asking = ActionClient(found.client)
         for path in (PATH, OTHER):
